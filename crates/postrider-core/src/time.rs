@@ -1,0 +1,142 @@
+//! A point in time as the rest of the crate sees it: UTC, in whole milliseconds.
+//!
+//! Nothing here reads a clock. Arithmetic saturates, so that no input can overflow.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Milliseconds since 1970-01-01T00:00:00Z. Ordered, cheap to copy, and never in a time zone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+/// A text that is not an instant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("parse {0:?} as an RFC 3339 instant such as 2026-01-31T12:00:00Z")]
+pub struct ParseTimestampError(String);
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+    /// Later than every instant that can be written as RFC 3339 (9999-12-31T23:59:59.999Z).
+    pub const MAX: Self = Self(253_402_300_799_999);
+
+    /// From milliseconds since the epoch, clamped to `0..=MAX`.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        if millis < 0 {
+            Self(0)
+        } else if millis > Self::MAX.0 {
+            Self::MAX
+        } else {
+            Self(millis)
+        }
+    }
+
+    /// Milliseconds since the epoch, `0..=MAX`.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, as `webhook-timestamp` wants them.
+    #[must_use]
+    pub const fn as_seconds(self) -> i64 {
+        self.0 / 1000
+    }
+
+    /// The instant `by` later, at most [`Timestamp::MAX`]. Sub-millisecond parts are dropped.
+    #[must_use]
+    pub fn plus(self, by: Duration) -> Self {
+        Self::from_millis(self.0.saturating_add(duration_millis(by)))
+    }
+
+    /// The instant `by` earlier, at least the epoch.
+    #[must_use]
+    pub fn minus(self, by: Duration) -> Self {
+        Self::from_millis(self.0.saturating_sub(duration_millis(by)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it (clocks go backwards).
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// Parses RFC 3339, or a plain date `YYYY-MM-DD` as its first instant in UTC.
+    ///
+    /// # Errors
+    /// When the text is neither, or lies outside years 1970 to 9999.
+    pub fn parse(text: &str) -> Result<Self, ParseTimestampError> {
+        let refused = || ParseTimestampError(text.chars().take(64).collect());
+        let is_date = text.len() == 10 && text.is_ascii();
+        let full = if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() };
+        let instant = full.parse::<jiff::Timestamp>().map_err(|_| refused())?;
+        let millis = instant.as_millisecond();
+        if (0..=Self::MAX.0).contains(&millis) { Ok(Self(millis)) } else { Err(refused()) }
+    }
+}
+
+fn duration_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instant = jiff::Timestamp::from_millisecond(self.0).map_err(|_| fmt::Error)?;
+        write!(f, "{instant:.3}")
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_utc_with_milliseconds() {
+        assert_eq!(Timestamp::from_millis(1_767_225_600_007).to_string(), "2026-01-01T00:00:00.007Z");
+        assert_eq!(Timestamp::MAX.to_string(), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn parses_offsets_and_dates() {
+        let noon = Timestamp::from_millis(1_767_268_800_000);
+        assert_eq!(Timestamp::parse("2026-01-01T12:00:00Z"), Ok(noon));
+        assert_eq!(Timestamp::parse("2026-01-01T17:30:00+05:30"), Ok(noon));
+        assert_eq!(Timestamp::parse("2026-01-01"), Ok(Timestamp::from_millis(1_767_225_600_000)));
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_instant() {
+        for text in ["", "tomorrow", "2026-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-01-01T12:00:00"] {
+            assert!(Timestamp::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Timestamp::MAX.plus(Duration::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::EPOCH.minus(Duration::MAX), Timestamp::EPOCH);
+        assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::ZERO);
+    }
+}

@@ -1,0 +1,16 @@
+//! Postrider's memory: everything that must survive `kill -9`.
+//!
+//! [`Store`] names what the product does, one method each, each one transaction; the rest of the program sees no
+//! SQL, no row and no transaction. Every method that compares times takes `now`. A lost race is a variant of the
+//! answer, not an error. What was committed and is due at once reaches the engine through the [`feed`].
+
+pub mod error;
+pub mod feed;
+pub mod page;
+pub mod record;
+pub mod seal;
+pub mod sqlite;
+mod store;
+
+pub use error::StoreError;
+pub use store::Store;
