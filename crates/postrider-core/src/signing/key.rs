@@ -58,11 +58,9 @@ impl SigningKey {
         if let Some(encoded) = text.strip_prefix(SECRET_KEY_PREFIX) {
             return key_pair(encoded).map(|pair| Self::Ed25519(Arc::new(pair)));
         }
-        let key = symmetric_key(text)?;
-        Ok(Self::Symmetric {
-            key,
-            text_key: hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()),
-        })
+        let standard = symmetric_key(text)?;
+        let text = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
+        Ok(Self::Symmetric(Arc::new(SymmetricKeys { standard, text })))
     }
 }
 
