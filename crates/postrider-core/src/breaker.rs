@@ -61,7 +61,14 @@ impl Breaker {
     /// A request goes out (after `Gate::Closed` or `Gate::Probe`).
     pub fn started(&mut self, _now: Timestamp) {}
     /// It came back. `permanent`: the policy called the outcome permanent.
-    pub fn finished(&mut self, _outcome: &Outcome, _permanent: bool, _latency: Duration, _now: Timestamp, _config: &BreakerConfig) -> Change {
+    pub fn finished(
+        &mut self,
+        _outcome: &Outcome,
+        _permanent: bool,
+        _latency: Duration,
+        _now: Timestamp,
+        _config: &BreakerConfig,
+    ) -> Change {
         Change::None
     }
 }

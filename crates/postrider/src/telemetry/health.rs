@@ -35,6 +35,9 @@ impl Health {
     /// Whether every part works.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.workers.lock().values().all(|state| *state == WorkerState::Healthy)
+        self.workers
+            .lock()
+            .values()
+            .all(|state| *state == WorkerState::Healthy)
     }
 }
