@@ -1,4 +1,6 @@
 //! What Postrider says about itself: logs, metrics, health.
 
+pub mod destination_label;
 pub mod health;
 pub mod metrics;
+pub mod process;
