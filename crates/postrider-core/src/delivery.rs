@@ -47,7 +47,8 @@ words! {
 words! {
     /// Which part of the retry policy scheduled an attempt.
     pub enum Tier {
-        /// At once, for what a second try cures: a connection error, 502, 503 or 504.
+        /// A repeat of the same scheduled attempt, not counted: for what a second try cures (a connection error,
+        /// 502, 503 or 504), and after a failure of our own.
         Immediate = 0 => "immediate",
         /// The exponential schedule. First attempts belong here too.
         Backoff = 1 => "backoff",
@@ -69,6 +70,8 @@ words! {
         RateLimited = 3 => "rate_limited",
         /// Somebody asked for an attempt now.
         Manual = 4 => "manual",
+        /// We failed to make the attempt before (no file descriptor, a bug): it is repeated without charge.
+        Internal = 5 => "internal",
     }
 }
 
@@ -91,7 +94,13 @@ impl Progress {
     /// A delivery that has not been tried.
     #[must_use]
     pub const fn new(window_start: Timestamp) -> Self {
-        Self { attempts: 0, scheduled: 0, immediate: 0, last_delay: Duration::ZERO, window_start }
+        Self {
+            attempts: 0,
+            scheduled: 0,
+            immediate: 0,
+            last_delay: Duration::ZERO,
+            window_start,
+        }
     }
 
     /// This, after one more attempt that `plan` had scheduled.
@@ -99,7 +108,11 @@ impl Progress {
     pub fn attempted(self, plan: &Plan) -> Self {
         let attempts = self.attempts.saturating_add(1);
         match plan.tier {
-            Tier::Immediate => Self { attempts, immediate: self.immediate.saturating_add(1), ..self },
+            Tier::Immediate => Self {
+                attempts,
+                immediate: self.immediate.saturating_add(1),
+                ..self
+            },
             Tier::Backoff | Tier::LongTerm => Self {
                 attempts,
                 scheduled: self.scheduled.saturating_add(1),
@@ -128,13 +141,23 @@ impl Plan {
     /// The first attempt of a delivery accepted at `now`.
     #[must_use]
     pub const fn first(now: Timestamp) -> Self {
-        Self { due_at: now, delay: Duration::ZERO, tier: Tier::Backoff, cause: DelayCause::First }
+        Self {
+            due_at: now,
+            delay: Duration::ZERO,
+            tier: Tier::Backoff,
+            cause: DelayCause::First,
+        }
     }
 
     /// An attempt that somebody asked for.
     #[must_use]
     pub const fn manual(now: Timestamp) -> Self {
-        Self { due_at: now, delay: Duration::ZERO, tier: Tier::Backoff, cause: DelayCause::Manual }
+        Self {
+            due_at: now,
+            delay: Duration::ZERO,
+            tier: Tier::Backoff,
+            cause: DelayCause::Manual,
+        }
     }
 }
 
@@ -170,11 +193,22 @@ mod tests {
         let now = Timestamp::from_millis(1_000);
         let first = Progress::new(now).attempted(&Plan::first(now));
         assert_eq!((first.attempts, first.scheduled, first.immediate), (1, 1, 0));
-        let plan = Plan { tier: Tier::Immediate, delay: Duration::from_millis(200), ..Plan::first(now) };
+        let plan = Plan {
+            tier: Tier::Immediate,
+            delay: Duration::from_millis(200),
+            ..Plan::first(now)
+        };
         let second = first.attempted(&plan);
         assert_eq!((second.attempts, second.scheduled, second.immediate), (2, 1, 1));
-        assert_eq!(second.last_delay, Duration::ZERO, "decorrelated jitter ignores them");
-        let plan = Plan { delay: Duration::from_secs(2), ..Plan::first(now) };
+        assert_eq!(
+            second.last_delay,
+            Duration::ZERO,
+            "decorrelated jitter ignores them"
+        );
+        let plan = Plan {
+            delay: Duration::from_secs(2),
+            ..Plan::first(now)
+        };
         let third = second.attempted(&plan);
         assert_eq!((third.attempts, third.scheduled, third.immediate), (3, 2, 0));
         assert_eq!(third.last_delay, Duration::from_secs(2));

@@ -21,11 +21,15 @@ impl CustomHeaders {
     ///
     /// # Errors
     /// Every header that is wrong, by name.
-    pub fn from_metadata(_metadata: &std::collections::BTreeMap<String, String>) -> Result<Self, InvalidHeaders> {
+    pub fn from_metadata(
+        _metadata: &std::collections::BTreeMap<String, String>,
+    ) -> Result<Self, InvalidHeaders> {
         todo!()
     }
     /// Name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.entries.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.entries
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }

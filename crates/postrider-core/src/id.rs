@@ -97,7 +97,9 @@ impl IdCodec {
     /// `seed` is drawn once an installation and kept in its store.
     #[must_use]
     pub fn new(seed: &[u8; 16]) -> Self {
-        Self { tag_key: hmac::Key::new(hmac::HMAC_SHA256, seed) }
+        Self {
+            tag_key: hmac::Key::new(hmac::HMAC_SHA256, seed),
+        }
     }
 
     /// The id of a key, such as `evt_019b76da-a800-7000-8000-…` without hyphens: 4 + 32 characters.
@@ -119,7 +121,11 @@ impl IdCodec {
     #[must_use]
     pub fn decode(&self, kind: IdKind, id: &str) -> Option<i64> {
         let hex = id.strip_prefix(kind.prefix())?;
-        if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+        if hex.len() != 32
+            || !hex
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        {
             return None;
         }
         let uuid = u128::from_str_radix(hex, 16).ok()?;
@@ -155,13 +161,22 @@ mod tests {
         let id = codec().encode(IdKind::Event, key);
         assert_eq!(&id[..4], "evt_");
         assert_eq!(&id[4..16], "019b76daa807", "48 bits of Unix milliseconds");
-        assert_eq!(&id[16..20], "7abc", "version 7, then the upper 12 bits of the sequence");
+        assert_eq!(
+            &id[16..20],
+            "7abc",
+            "version 7, then the upper 12 bits of the sequence"
+        );
         assert!(matches!(&id[20..21], "8" | "9" | "a" | "b"), "variant 10: {id}");
     }
 
     #[test]
     fn decoding_reverses_encoding() {
-        for key in [0, 1, first_key_at(Timestamp::from_millis(1_767_225_600_000)) + 1_048_575, i64::MAX] {
+        for key in [
+            0,
+            1,
+            first_key_at(Timestamp::from_millis(1_767_225_600_000)) + 1_048_575,
+            i64::MAX,
+        ] {
             let id = codec().encode(IdKind::Delivery, key);
             assert_eq!(codec().decode(IdKind::Delivery, &id), Some(key));
         }
@@ -170,16 +185,34 @@ mod tests {
     #[test]
     fn foreign_and_malformed_ids_are_recognised() {
         let id = codec().encode(IdKind::Event, 1 << 40);
-        assert_eq!(codec().decode(IdKind::Delivery, &id.replace("evt_", "dlv_")), None, "kind is in the tag");
-        assert_eq!(IdCodec::new(&[8; 16]).decode(IdKind::Event, &id), None, "another installation");
-        for text in ["", "evt_", "evt_xyz", &id.to_uppercase(), &format!("{id}0"), "evt_é", &id[..35]] {
+        assert_eq!(
+            codec().decode(IdKind::Delivery, &id.replace("evt_", "dlv_")),
+            None,
+            "kind is in the tag"
+        );
+        assert_eq!(
+            IdCodec::new(&[8; 16]).decode(IdKind::Event, &id),
+            None,
+            "another installation"
+        );
+        for text in [
+            "",
+            "evt_",
+            "evt_xyz",
+            &id.to_uppercase(),
+            &format!("{id}0"),
+            "evt_é",
+            &id[..35],
+        ] {
             assert_eq!(codec().decode(IdKind::Event, text), None, "{text}");
         }
     }
 
     #[test]
     fn ids_sort_as_their_keys() {
-        let ids: Vec<_> = (0..2_000_i64).map(|n| codec().encode(IdKind::Attempt, n * 777_777)).collect();
+        let ids: Vec<_> = (0..2_000_i64)
+            .map(|n| codec().encode(IdKind::Attempt, n * 777_777))
+            .collect();
         assert!(ids.is_sorted());
     }
 }

@@ -28,7 +28,11 @@ impl Outcome {
     /// An answer with nothing but a status.
     #[must_use]
     pub const fn status(status: u16) -> Self {
-        Self::Answered(Answer { status, retry_after: None, location: None })
+        Self::Answered(Answer {
+            status,
+            retry_after: None,
+            location: None,
+        })
     }
 
     /// The status code, when one arrived.
@@ -43,7 +47,13 @@ impl Outcome {
     /// Whether the receiver took the event: any 2xx.
     #[must_use]
     pub const fn is_success(&self) -> bool {
-        matches!(self, Self::Answered(Answer { status: 200..=299, .. }))
+        matches!(
+            self,
+            Self::Answered(Answer {
+                status: 200..=299,
+                ..
+            })
+        )
     }
 
     /// The category under which people look for it.

@@ -71,10 +71,18 @@ impl Timestamp {
     pub fn parse(text: &str) -> Result<Self, ParseTimestampError> {
         let refused = || ParseTimestampError(text.chars().take(64).collect());
         let is_date = text.len() == 10 && text.is_ascii();
-        let full = if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() };
+        let full = if is_date {
+            format!("{text}T00:00:00Z")
+        } else {
+            text.to_owned()
+        };
         let instant = full.parse::<jiff::Timestamp>().map_err(|_| refused())?;
         let millis = instant.as_millisecond();
-        if (0..=Self::MAX.0).contains(&millis) { Ok(Self(millis)) } else { Err(refused()) }
+        if (0..=Self::MAX.0).contains(&millis) {
+            Ok(Self(millis))
+        } else {
+            Err(refused())
+        }
     }
 }
 
@@ -114,7 +122,10 @@ mod tests {
 
     #[test]
     fn shows_utc_with_milliseconds() {
-        assert_eq!(Timestamp::from_millis(1_767_225_600_007).to_string(), "2026-01-01T00:00:00.007Z");
+        assert_eq!(
+            Timestamp::from_millis(1_767_225_600_007).to_string(),
+            "2026-01-01T00:00:00.007Z"
+        );
         assert_eq!(Timestamp::MAX.to_string(), "9999-12-31T23:59:59.999Z");
     }
 
@@ -123,12 +134,21 @@ mod tests {
         let noon = Timestamp::from_millis(1_767_268_800_000);
         assert_eq!(Timestamp::parse("2026-01-01T12:00:00Z"), Ok(noon));
         assert_eq!(Timestamp::parse("2026-01-01T17:30:00+05:30"), Ok(noon));
-        assert_eq!(Timestamp::parse("2026-01-01"), Ok(Timestamp::from_millis(1_767_225_600_000)));
+        assert_eq!(
+            Timestamp::parse("2026-01-01"),
+            Ok(Timestamp::from_millis(1_767_225_600_000))
+        );
     }
 
     #[test]
     fn refuses_what_is_not_an_instant() {
-        for text in ["", "tomorrow", "2026-13-01T00:00:00Z", "1969-12-31T23:59:59Z", "2026-01-01T12:00:00"] {
+        for text in [
+            "",
+            "tomorrow",
+            "2026-13-01T00:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "2026-01-01T12:00:00",
+        ] {
             assert!(Timestamp::parse(text).is_err(), "{text}");
         }
     }

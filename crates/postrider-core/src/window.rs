@@ -16,7 +16,11 @@ pub struct WindowConfig {
 
 impl Default for WindowConfig {
     fn default() -> Self {
-        Self { floor: 1, ceiling: 64, initial: 4 }
+        Self {
+            floor: 1,
+            ceiling: 64,
+            initial: 4,
+        }
     }
 }
 
@@ -42,5 +46,12 @@ impl Window {
         self.size = config.floor;
     }
     /// One request came back. `in_flight` counts it.
-    pub fn finished(&mut self, _outcome: &Outcome, _latency: Duration, _in_flight: u32, _config: &WindowConfig) {}
+    pub fn finished(
+        &mut self,
+        _outcome: &Outcome,
+        _latency: Duration,
+        _in_flight: u32,
+        _config: &WindowConfig,
+    ) {
+    }
 }

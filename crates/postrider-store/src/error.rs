@@ -32,6 +32,9 @@ impl StoreError {
     /// Whether the same call may succeed later without anybody changing it.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Busy | Self::Full | Self::Unavailable(_) | Self::Unknown(_))
+        matches!(
+            self,
+            Self::Busy | Self::Full | Self::Unavailable(_) | Self::Unknown(_)
+        )
     }
 }

@@ -123,7 +123,10 @@ mod tests {
             replayed: false,
             last_attempt: None,
         };
-        DueDelivery { delivery, payload: None }
+        DueDelivery {
+            delivery,
+            payload: None,
+        }
     }
 
     #[tokio::test]

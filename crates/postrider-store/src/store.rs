@@ -10,8 +10,9 @@ use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::page::Page;
 use crate::record::{
-    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage, DueQuery,
-    Event, EventQuery, NewEvent, Payload, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
+    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
+    DueQuery, Event, EventQuery, NewEvent, Payload, Retried, Settlement, Stats, Tenant, TenantQuery,
+    Upserted,
 };
 
 /// Postrider's memory. See the crate's page for the rules that all methods share.
@@ -26,15 +27,23 @@ pub trait Store: Send + Sync + 'static {
     // Tenants and destinations: rare, small.
 
     /// Creates the tenant or replaces its metadata (`None` clears them). An id that was deleted may come again.
-    async fn upsert_tenant(&self, id: &str, metadata: Option<crate::record::Metadata>, now: Timestamp)
-    -> Result<Upserted, StoreError>;
+    async fn upsert_tenant(
+        &self,
+        id: &str,
+        metadata: Option<crate::record::Metadata>,
+        now: Timestamp,
+    ) -> Result<Upserted, StoreError>;
     /// One tenant by id.
     async fn tenant(&self, id: &str) -> Result<Option<Tenant>, StoreError>;
     /// A page of tenants in order of creation, and how many match in all. Cursor keys are tenant keys.
     async fn tenants(&self, query: TenantQuery) -> Result<(Page<Tenant>, u64), StoreError>;
     /// Deletes the tenant and its destinations; their pending deliveries become `canceled`. Answers the keys of the
     /// destinations that went, or `None` when there is no such tenant.
-    async fn delete_tenant(&self, id: &str, now: Timestamp) -> Result<Option<Vec<DestinationKey>>, StoreError>;
+    async fn delete_tenant(
+        &self,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<Option<Vec<DestinationKey>>, StoreError>;
     /// Every tenant and destination that is not deleted, for the directory in memory at start.
     async fn directory(&self) -> Result<(Vec<Tenant>, Vec<Destination>), StoreError>;
     /// Creates a destination. `max_per_tenant` is checked in the same transaction.
@@ -42,8 +51,12 @@ pub trait Store: Send + Sync + 'static {
     /// Replaces a destination's content if its revision is still the given one.
     async fn change_destination(&self, destination: Destination) -> Result<Changed, StoreError>;
     /// Deletes a destination; its pending deliveries become `canceled`. Answers whether it was there.
-    async fn delete_destination(&self, tenant: TenantKey, key: DestinationKey, now: Timestamp)
-    -> Result<bool, StoreError>;
+    async fn delete_destination(
+        &self,
+        tenant: TenantKey,
+        key: DestinationKey,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
 
     // The way of an event: the hot path.
 
@@ -61,8 +74,13 @@ pub trait Store: Send + Sync + 'static {
     /// pending (deleted meanwhile) keeps its state; its attempt is recorded all the same. A success is recorded even then.
     async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<(), StoreError>;
     /// Makes a delivery due now, whatever its status, with a fresh window, and tells the engine.
-    async fn retry(&self, tenant: Option<&str>, event_id: &str, destination: DestinationKey, now: Timestamp)
-    -> Result<Retried, StoreError>;
+    async fn retry(
+        &self,
+        tenant: Option<&str>,
+        event_id: &str,
+        destination: DestinationKey,
+        now: Timestamp,
+    ) -> Result<Retried, StoreError>;
 
     // Looking.
 
