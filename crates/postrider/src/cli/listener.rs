@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::ServiceExt;
 
 use crate::config::settings::ServerConfig;
+use crate::telemetry::supervisor::stopped;
 
 /// After an accept that failed for want of resources: others may free some meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -37,9 +38,20 @@ pub struct Listener {
 impl Listener {
     /// Serves `router` on `socket` until `stop`.
     #[must_use]
-    pub fn new(socket: TcpListener, router: Router, config: ServerConfig, stop: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        socket: TcpListener,
+        router: Router,
+        config: ServerConfig,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
         let slots = Arc::new(Semaphore::new(config.max_connections));
-        Self { socket: Arc::new(socket), router, config: Arc::new(config), slots, stop }
+        Self {
+            socket: Arc::new(socket),
+            router,
+            config: Arc::new(config),
+            slots,
+            stop,
+        }
     }
 
     /// Accepts connections until `stop`.
@@ -53,7 +65,7 @@ impl Listener {
             };
             let accepted = tokio::select! {
                 accepted = next => accepted,
-                _ = self.stop.wait_for(|stop| *stop) => return,
+                () = stopped(&mut self.stop) => return,
             };
             match accepted {
                 Ok((stream, slot)) => {
@@ -74,11 +86,12 @@ impl Listener {
         drop(self.slots.acquire_many(all).await);
     }
 
-    async fn drive(mut self, stream: TcpStream, slot: OwnedSemaphorePermit) {
+    async fn drive(self, stream: TcpStream, slot: OwnedSemaphorePermit) {
         let _slot = slot;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
+        let mut stop = self.stop.clone();
         let service = service_fn(|request| self.answer(request));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -87,7 +100,7 @@ impl Listener {
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            _ = self.stop.wait_for(|stop| *stop) => {
+            () = stopped(&mut stop) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -122,7 +135,10 @@ fn too_slow(limit: Duration) -> http::Response<Body> {
 /// Errors of one connection that died before it was accepted (accept(2)); the next one may be fine.
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
 #[cfg(test)]
@@ -166,14 +182,24 @@ mod tests {
         let (_listener, address, _stop) = start(config()).await;
         let answer = ask(address, "GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-        assert!(answer.ends_with(r#"{"message":"request took longer than 0 s","status":408}"#), "{answer}");
+        assert!(
+            answer.ends_with(r#"{"message":"request took longer than 0 s","status":408}"#),
+            "{answer}"
+        );
     }
 
     #[tokio::test]
     async fn a_connection_that_sends_no_head_is_closed_and_frees_its_slot() {
         let (_listener, address, _stop) = start(config()).await;
-        let _idle = (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
-        let answer = ask(address, "GET /quick HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        let _idle = (
+            TcpStream::connect(address).await.unwrap(),
+            TcpStream::connect(address).await.unwrap(),
+        );
+        let answer = ask(
+            address,
+            "GET /quick HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        )
+        .await;
         assert!(answer.ends_with("hello"), "{answer}");
     }
 
@@ -183,7 +209,8 @@ mod tests {
         slow.request_timeout = Duration::from_millis(200);
         slow.header_read_timeout = Duration::from_secs(60);
         let (listener, address, stop) = start(slow).await;
-        let under_way = tokio::spawn(async move { ask(address, "GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n").await });
+        let under_way =
+            tokio::spawn(async move { ask(address, "GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n").await });
         while listener.slots.available_permits() == 2 {
             tokio::task::yield_now().await;
         }

@@ -48,9 +48,7 @@ pub enum Kind {
     Secrets,
 }
 
-const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// All keys but those of `[retry]`, in the order in which they are documented.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use postrider_core::secret::Secret;
@@ -114,6 +114,14 @@ impl Resolved {
         })
     }
 
+    /// The leaves of `[retry]` that are in effect, in order of their path.
+    #[must_use]
+    pub fn retry_leaves(&self) -> Vec<&RetryLeaf> {
+        let last: BTreeMap<&str, &RetryLeaf> =
+            self.retry.iter().map(|leaf| (leaf.path.as_str(), leaf)).collect();
+        last.into_values().collect()
+    }
+
     /// Where the value of this key was written.
     #[must_use]
     pub fn origin(&self, path: &str) -> Origin {
@@ -149,29 +157,10 @@ impl Resolved {
         })
     }
 
-    /// `None` for a path that is empty, as only a default can be.
-    pub(super) fn optional_path(&self, path: &str) -> Option<PathBuf> {
-        self.value(path, |value| match value {
-            Value::Path(path) => Some(Some(path.clone())),
-            Value::Text(text) if text.is_empty() => Some(None),
-            _ => None,
-        })
-    }
-
     pub(super) fn address(&self, path: &str) -> SocketAddr {
         self.value(path, |value| {
             if let Value::Address(address) = value {
                 Some(*address)
-            } else {
-                None
-            }
-        })
-    }
-
-    pub(super) fn flag(&self, path: &str) -> bool {
-        self.value(path, |value| {
-            if let Value::Flag(flag) = value {
-                Some(*flag)
             } else {
                 None
             }

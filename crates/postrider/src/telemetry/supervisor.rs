@@ -51,17 +51,27 @@ impl Supervisor {
                     pause = FIRST_PAUSE;
                 }
                 let reason = reason(ended);
-                tracing::error!(worker = name, reason, pause_seconds = pause.as_secs(), "a part of the process died; it is started again");
+                tracing::error!(
+                    worker = name,
+                    reason,
+                    pause_seconds = pause.as_secs(),
+                    "a part of the process died; it is started again"
+                );
                 this.health.set(name, WorkerState::Failed(reason));
                 this.metrics.worker_restarted(name);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
-                    _ = this.stop.wait_for(|stop| *stop) => return,
+                    () = stopped(&mut this.stop) => return,
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         })
     }
+}
+
+/// Returns once `stop` is true, or nobody can say so any more. Cancel-safe.
+pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
 }
 
 fn reason(ended: Result<(), JoinError>) -> String {
@@ -74,7 +84,8 @@ fn reason(ended: Result<(), JoinError>) -> String {
 
 fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a text")
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("without a text")
 }
 
 #[cfg(test)]
@@ -87,22 +98,28 @@ mod tests {
     async fn a_part_that_panics_is_seen_and_started_again() {
         let (stop, stopped) = watch::channel(false);
         let health = Health::default();
-        let supervisor = Supervisor { health: health.clone(), metrics: Arc::default(), stop: stopped.clone() };
+        let supervisor = Supervisor {
+            health: health.clone(),
+            metrics: Arc::default(),
+            stop: stopped.clone(),
+        };
         let starts = Arc::new(AtomicU32::new(0));
         let task = supervisor.supervise("test", {
             let starts = Arc::clone(&starts);
             move || {
                 let number = starts.fetch_add(1, Ordering::SeqCst);
-                let mut stopped = stopped.clone();
+                let mut stop = stopped.clone();
                 async move {
                     assert_ne!(number, 0, "the first start fails");
-                    let _ = stopped.wait_for(|stop| *stop).await;
+                    super::stopped(&mut stop).await;
                 }
             }
         });
         tokio::time::sleep(Duration::from_millis(500)).await;
         let state = health.workers().remove("test");
-        assert!(matches!(state, Some(WorkerState::Failed(reason)) if reason.contains("the first start fails")));
+        assert!(
+            matches!(state, Some(WorkerState::Failed(reason)) if reason.contains("the first start fails"))
+        );
         tokio::time::sleep(Duration::from_millis(600)).await;
         assert!(health.is_healthy());
         assert_eq!(starts.load(Ordering::SeqCst), 2);
