@@ -281,7 +281,8 @@ impl<P: Payload> Dispatcher<P> {
         change
     }
 
-    /// Results were committed.
+    /// Results were committed. Deliveries that were committed before these must have been handed over by
+    /// [`Dispatcher::accepted`] first, or one that was also read from the store would be taken for a new one.
     pub fn settled(&mut self, keys: impl IntoIterator<Item = (DestinationKey, DeliveryKey)>, now: Timestamp) {
         for (destination, key) in keys {
             self.unsettled = self.unsettled.saturating_sub(1);

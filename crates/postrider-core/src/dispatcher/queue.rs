@@ -226,7 +226,7 @@ mod tests {
         for n in 1..=3_i64 {
             queue.push(
                 waiting(n, |d| {
-                    d.plan.due_at = NOW.plus(Duration::from_secs(n.unsigned_abs()))
+                    d.plan.due_at = NOW.plus(Duration::from_secs(n.unsigned_abs()));
                 }),
                 false,
             );

@@ -47,8 +47,8 @@ fn small() -> DispatcherConfig {
     }
 }
 
-fn started(action: Option<Action<Bytes>>) -> Option<PendingDelivery> {
-    match action {
+fn started(action: impl Into<Option<Action<Bytes>>>) -> Option<PendingDelivery> {
+    match action.into() {
         Some(Action::Start(delivery, _)) => Some(delivery),
         Some(Action::Refill { .. }) | None => None,
     }
@@ -136,7 +136,7 @@ fn a_full_lane_keeps_what_is_due_first_and_reads_the_rest_later() {
     );
     for key in (12..20).rev() {
         let now = at(u64::try_from(20 - key).unwrap() * 1_000);
-        let action = std::iter::from_fn(|| dispatcher.next_action(now)).find_map(|a| started(Some(a)));
+        let action = std::iter::from_fn(|| dispatcher.next_action(now)).find_map(started);
         assert_eq!(action.map(|d| d.key.0), Some(key));
         dispatcher.finished(answered(action.unwrap(), 200), now);
     }
@@ -191,8 +191,28 @@ fn a_disabled_destination_waits_until_it_is_named_again() {
     );
     assert!(dispatcher.next_action(at(86_400_000)).is_none());
     dispatcher.spilled(first.destination, at(86_400_000));
-    let next = std::iter::from_fn(|| dispatcher.next_action(at(86_400_000))).find_map(|a| started(Some(a)));
+    let next = std::iter::from_fn(|| dispatcher.next_action(at(86_400_000))).find_map(started);
     assert_eq!(next.map(|d| d.key.0), Some(1));
+}
+
+#[test]
+fn a_row_read_before_its_result_was_committed_is_not_sent_again() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.spilled(DestinationKey(1), START);
+    assert!(matches!(
+        dispatcher.next_action(START),
+        Some(Action::Refill { .. })
+    ));
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let first = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.finished(answered(first, 200), at(1));
+    dispatcher.settled([(first.destination, first.key)], at(2));
+    dispatcher.refilled(DestinationKey(1), [(pending(1, 1, START), None)], false, at(3));
+    assert!(dispatcher.next_action(at(3)).is_none());
+    assert!(
+        dispatcher.next_action(at(5_000)).is_none(),
+        "and nothing else is left to read"
+    );
 }
 
 #[test]
@@ -238,6 +258,8 @@ struct Model {
     step: u64,
     now: Timestamp,
     dispatcher: Dispatcher<Bytes>,
+    /// Committed, and not yet seen by the dispatcher: it may also be read from the store meanwhile.
+    feed: Vec<PendingDelivery>,
     /// Committed rows.
     rows: HashMap<DeliveryKey, PendingDelivery>,
     out: Vec<PendingDelivery>,
@@ -266,6 +288,7 @@ impl Model {
             step: 0,
             now: START,
             dispatcher: Dispatcher::new(config),
+            feed: Vec::new(),
             rows: HashMap::new(),
             out: Vec::new(),
             unsettled: VecDeque::new(),
@@ -285,10 +308,16 @@ impl Model {
         let delivery = pending(self.next_key, destination, self.now);
         self.next_key += 1;
         self.rows.insert(delivery.key, delivery);
-        if self.random(4) == 0 {
-            self.dispatcher.spilled(delivery.destination, self.now);
-        } else {
-            self.dispatcher.accepted(delivery, Some(Bytes(10)), self.now);
+        self.feed.push(delivery);
+    }
+
+    fn hand_over(&mut self) {
+        for delivery in std::mem::take(&mut self.feed) {
+            if self.random(4) == 0 {
+                self.dispatcher.spilled(delivery.destination, self.now);
+            } else {
+                self.dispatcher.accepted(delivery, Some(Bytes(10)), self.now);
+            }
         }
     }
 
@@ -357,6 +386,7 @@ impl Model {
     }
 
     fn commit(&mut self) {
+        self.hand_over();
         if let Some((delivery, again)) = self.unsettled.pop_front() {
             match again {
                 Some(next) => self.rows.insert(next.key, next),
@@ -385,15 +415,24 @@ impl Model {
     }
 
     fn run(&mut self) {
-        for _ in 0..3_000 {
-            match self.random(10) {
-                0..=2 => self.publish(),
-                3..=5 => self.answer(),
-                6 | 7 => self.commit(),
-                8 => self.deliver_read(),
-                _ => self.pass_time(),
+        // Bursts of different size, so that lanes also run empty while reads and commits are under way.
+        for burst in 0..40 {
+            let publishes = 1 + self.random(12);
+            for _ in 0..60 {
+                match self.random(20 + 2 * (burst % 3)) {
+                    n if n < publishes => self.publish(),
+                    12 | 13 => self.answer(),
+                    14 => self.commit(),
+                    15 => self.deliver_read(),
+                    16 => self.hand_over(),
+                    17 => self.pass_time(),
+                    _ => {}
+                }
+                self.act();
             }
-            self.act();
+            if self.random(2) == 0 {
+                self.drain();
+            }
         }
     }
 
