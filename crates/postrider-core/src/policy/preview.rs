@@ -169,7 +169,7 @@ impl RetryPolicy {
                 certain: late.age <= self.max_age,
             });
         }
-        let window = attempts.last().map_or(nothing, |last| last.offset);
+        let window = window(&attempts).unwrap_or(nothing);
         Preview {
             attempts,
             ends,
