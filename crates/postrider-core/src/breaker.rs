@@ -60,6 +60,8 @@ impl Breaker {
     }
     /// A request goes out (after `Gate::Closed` or `Gate::Probe`).
     pub fn started(&mut self, _now: Timestamp) {}
+    /// A started request was given up by us before it saw anything.
+    pub fn aborted(&mut self, _now: Timestamp) {}
     /// It came back. `permanent`: the policy called the outcome permanent.
     pub fn finished(
         &mut self,

@@ -47,7 +47,8 @@ words! {
 words! {
     /// Which part of the retry policy scheduled an attempt.
     pub enum Tier {
-        /// At once, for what a second try cures: a connection error, 502, 503 or 504.
+        /// A repeat of the same scheduled attempt, not counted: for what a second try cures (a connection error,
+        /// 502, 503 or 504), and after a failure of our own.
         Immediate = 0 => "immediate",
         /// The exponential schedule. First attempts belong here too.
         Backoff = 1 => "backoff",
@@ -69,6 +70,8 @@ words! {
         RateLimited = 3 => "rate_limited",
         /// Somebody asked for an attempt now.
         Manual = 4 => "manual",
+        /// We failed to make the attempt before (no file descriptor, a bug): it is repeated without charge.
+        Internal = 5 => "internal",
     }
 }
 

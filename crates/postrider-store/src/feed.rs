@@ -90,12 +90,18 @@ impl Feed {
         self.inner.arrived.notify_one();
     }
 
+    /// Takes everything that waits, possibly nothing.
+    #[must_use]
+    pub fn take(&self) -> Arrivals {
+        std::mem::take(&mut *self.inner.waiting.lock()).arrivals
+    }
+
     /// Takes everything that waits; waits for the first if there is nothing. Cancel-safe.
     pub async fn arrivals(&self) -> Arrivals {
         loop {
-            let taken = std::mem::take(&mut *self.inner.waiting.lock());
-            if !taken.arrivals.is_empty() {
-                return taken.arrivals;
+            let taken = self.take();
+            if !taken.is_empty() {
+                return taken;
             }
             self.inner.arrived.notified().await;
         }

@@ -145,7 +145,7 @@ impl Store for SqliteStore {
         Ok(payload.map(Arc::new))
     }
 
-    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<(), StoreError> {
+    async fn settle(&self, batch: Arc<Vec<Settlement>>, now: Timestamp) -> Result<(), StoreError> {
         let kept = |settlement: &Settlement| {
             settlement
                 .attempt

@@ -1,28 +1,170 @@
 //! Who subscribes to what, in memory.
 //!
 //! Compiled once from the store's records at start and after each change, so that neither publish nor send reads the
-//! store. See [`target::Target`] for what the courier needs.
+//! store. Every change of a tenant or destination goes through here: it is written to the store first and appears in
+//! memory before the caller is answered, and the two steps run in a task of their own, so that a client that goes
+//! away between them cannot leave memory and store apart. It knows nothing of HTTP. See [`target::Target`] for what
+//! the courier needs.
 
+pub mod change;
+pub mod compile;
+mod index;
+mod matching;
 pub mod target;
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::RwLock;
+use postrider_core::guard::Guard;
 use postrider_core::id::DestinationKey;
-use postrider_core::time::Timestamp;
+use postrider_core::policy::{Policies, RetryPolicy};
+use postrider_store::record::{Destination, Tenant};
+use postrider_store::{Store, StoreError};
 
+use self::index::Index;
 use self::target::Target;
 
-/// All destinations, compiled.
-#[derive(Debug, Default)]
-pub struct Directory {}
+pub use self::matching::Published;
+
+/// What all destinations have in common, from the configuration.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Which addresses a destination may have.
+    pub guard: Guard,
+    /// The policy of destinations without one of their own.
+    pub default_policy: Arc<RetryPolicy>,
+    /// What destinations may choose by name, and what their own policies are laid over.
+    pub policies: Policies,
+    /// Topics that may be published and subscribed to; empty means any.
+    pub topics: Vec<String>,
+    /// Timeout of a whole request for destinations without one of their own.
+    pub default_timeout: Duration,
+    /// Destinations that one tenant may have.
+    pub max_destinations_per_tenant: u32,
+}
+
+impl Default for Rules {
+    /// Any topic, 15 s, at most 100,000 destinations a tenant.
+    fn default() -> Self {
+        Self {
+            guard: Guard::default(),
+            default_policy: Arc::default(),
+            policies: Policies::default(),
+            topics: Vec::new(),
+            default_timeout: Duration::from_secs(15),
+            max_destinations_per_tenant: 100_000,
+        }
+    }
+}
+
+/// A destination as it is stored, and as it is used.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// For its owner's eyes.
+    pub record: Destination,
+    /// For matching, judging and sending.
+    pub target: Arc<Target>,
+}
+
+/// A tenant with what its destinations add to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantView {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// How many destinations it has.
+    pub destinations_count: usize,
+    /// Union of their topic patterns, sorted; `["*"]` when one subscribes to everything.
+    pub topics: Vec<String>,
+}
+
+/// All tenants and destinations, compiled.
+pub struct Directory {
+    store: Arc<dyn Store>,
+    rules: Rules,
+    /// Held for look-ups and swaps only, never over an await.
+    index: RwLock<Index>,
+    locks: change::Locks,
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory")
+            .field("destinations", &self.len())
+            .finish_non_exhaustive()
+    }
+}
 
 impl Directory {
-    /// A destination that exists, disabled ones included; `None` once it is deleted.
-    #[must_use]
-    pub fn target(&self, _key: DestinationKey) -> Option<Arc<Target>> {
-        None
+    /// Reads everything from the store. A destination that the rules no longer allow stays listed; its target cannot be
+    /// sent to and says why.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn load(store: Arc<dyn Store>, rules: Rules) -> Result<Arc<Self>, StoreError> {
+        let (tenants, destinations) = store.directory().await?;
+        let index = Index::build(tenants, destinations, &rules);
+        Ok(Arc::new(Self {
+            store,
+            rules,
+            index: RwLock::new(index),
+            locks: change::Locks::default(),
+        }))
     }
 
-    /// Disables a destination on the system's behalf, with the reason in words. Does nothing if it is disabled or gone.
-    pub async fn disable(&self, _key: DestinationKey, _reason: String, _now: Timestamp) {}
+    /// What all destinations have in common.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// A destination that exists, disabled ones included; `None` once it is deleted.
+    #[must_use]
+    pub fn target(&self, key: DestinationKey) -> Option<Arc<Target>> {
+        self.index
+            .read()
+            .entry(key)
+            .map(|entry| Arc::clone(&entry.target))
+    }
+
+    /// A destination by its public id.
+    #[must_use]
+    pub fn destination(&self, tenant_id: &str, id: &str) -> Option<Arc<Entry>> {
+        self.index.read().tenant(tenant_id)?.destination(id).cloned()
+    }
+
+    /// The destinations of a tenant in order of creation; `None` when there is no such tenant.
+    #[must_use]
+    pub fn destinations(&self, tenant_id: &str) -> Option<Vec<Arc<Entry>>> {
+        self.index
+            .read()
+            .tenant(tenant_id)
+            .map(|tenant| tenant.destinations.clone())
+    }
+
+    /// A tenant.
+    #[must_use]
+    pub fn tenant(&self, id: &str) -> Option<TenantView> {
+        let tenant = Arc::clone(self.index.read().tenant(id)?);
+        Some(tenant.view())
+    }
+
+    /// How many destinations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.read().len()
+    }
+
+    /// Whether there is no destination.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether events of this topic may be published.
+    #[must_use]
+    pub fn is_known_topic(&self, topic: &str) -> bool {
+        self.rules.topics.is_empty() || self.rules.topics.iter().any(|known| known == topic)
+    }
 }

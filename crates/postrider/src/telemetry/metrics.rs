@@ -1,12 +1,58 @@
-//! Metrics in the terms of Prometheus.
+//! Metrics in the terms of Prometheus, at `GET /metrics`.
+//!
+//! Counting is cheap enough for the hot path: handles are made once, nothing is formatted before a scrape, and the
+//! number of series is bounded (see [`super::destination_label`]). What the store knows is read at the scrape.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::Category;
+use postrider_core::time::Timestamp;
 use postrider_store::record::Stats;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+
+pub use super::destination_label::MetricsConfig;
+use super::destination_label::{AttemptsByDestination, AttemptsCollector};
+use super::process::ProcessCollector;
+
+/// `Content-Type` of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
+
+/// Retry delays reach from tens of milliseconds to days.
+const DELAY_BUCKETS: [f64; 14] = [
+    0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0,
+];
+/// Time to success reaches from a millisecond on the same machine to the end of the retry window.
+const SUCCESS_BUCKETS: [f64; 17] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0,
+    86_400.0,
+];
+
+type FloatGauge = Gauge<f64, AtomicU64>;
+type ByLabel = [(&'static str, &'static str); 1];
 
 /// All metrics of the process.
-#[derive(Debug, Default)]
-pub struct Metrics {}
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    attempts: Arc<AttemptsByDestination>,
+    retry_delay: Histogram,
+    time_to_success: Histogram,
+    final_status: Family<ByLabel, Counter>,
+    publishes: Family<ByLabel, Counter>,
+    restarts: Family<ByLabel, Counter>,
+    engine: EngineHandles,
+    store: StoreHandles,
+}
 
 /// What the engine holds at one moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,18 +67,364 @@ pub struct EngineGauges {
     pub lanes: usize,
 }
 
+/// What became of a publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    /// Stored.
+    Accepted,
+    /// Its id was there already; nothing was added.
+    Duplicate,
+    /// Not stored: bad input, or the store did not take it.
+    Refused,
+}
+
+#[derive(Debug, Default)]
+struct EngineHandles {
+    in_flight: Gauge,
+    queued: Gauge,
+    unsettled: Gauge,
+    lanes: Gauge,
+}
+
+#[derive(Debug, Default)]
+struct StoreHandles {
+    pending: Gauge,
+    dead: Gauge,
+    queued: Gauge,
+    oldest_due_age: FloatGauge,
+    commits: Arc<CommitSums>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(MetricsConfig::default())
+    }
+}
+
 impl Metrics {
+    /// All at zero.
+    #[must_use]
+    pub fn new(config: MetricsConfig) -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            attempts: Arc::new(AttemptsByDestination::new(config)),
+            retry_delay: Histogram::new(DELAY_BUCKETS),
+            time_to_success: Histogram::new(SUCCESS_BUCKETS),
+            final_status: Family::default(),
+            publishes: Family::default(),
+            restarts: Family::default(),
+            engine: EngineHandles::default(),
+            store: StoreHandles::default(),
+        };
+        // Series that exist from the start let a rate over them see the first increase.
+        let ends = DeadReason::ALL.iter().map(|reason| reason.as_str());
+        for status in ["succeeded", "canceled"].into_iter().chain(ends) {
+            drop(metrics.final_status.get_or_create(&[("status", status)]));
+        }
+        for published in [Published::Accepted, Published::Duplicate, Published::Refused] {
+            drop(metrics.publishes.get_or_create(&[("result", published.as_str())]));
+        }
+        metrics.register_deliveries();
+        metrics.register_gauges();
+        metrics
+    }
+
+    fn register_deliveries(&mut self) {
+        self.registry
+            .register_collector(Box::new(AttemptsCollector(Arc::clone(&self.attempts))));
+        self.add(
+            "delivery_retry_delay_seconds",
+            "Delay that the policy planned before a retry",
+            self.retry_delay.clone(),
+        );
+        self.add(
+            "delivery_final_status",
+            "Deliveries that ended, by succeeded, canceled or the reason of the dead letter",
+            self.final_status.clone(),
+        );
+        self.add(
+            "delivery_time_to_success_seconds",
+            "From publish to the 2xx of a delivery",
+            self.time_to_success.clone(),
+        );
+        self.add(
+            "publishes",
+            "Events published, by what became of them",
+            self.publishes.clone(),
+        );
+    }
+
+    fn register_gauges(&mut self) {
+        self.add(
+            "worker_restarts",
+            "Parts of the process that died and were started again",
+            self.restarts.clone(),
+        );
+        self.add(
+            "oldest_due_age_seconds",
+            "How long the longest overdue delivery has been due; 0 when none is",
+            self.store.oldest_due_age.clone(),
+        );
+        self.add(
+            "deliveries_pending",
+            "Deliveries that are neither ended nor dead",
+            self.store.pending.clone(),
+        );
+        self.add(
+            "dead_letters",
+            "Deliveries in the dead-letter queue",
+            self.store.dead.clone(),
+        );
+        self.add(
+            "deliveries_in_flight",
+            "Requests being made now",
+            self.engine.in_flight.clone(),
+        );
+        self.add(
+            "engine_queued",
+            "Deliveries held in memory, not in flight",
+            self.engine.queued.clone(),
+        );
+        self.add(
+            "engine_unsettled",
+            "Results of attempts not committed yet",
+            self.engine.unsettled.clone(),
+        );
+        self.add(
+            "engine_lanes",
+            "Destinations with a lane in memory",
+            self.engine.lanes.clone(),
+        );
+        self.add(
+            "store_queue",
+            "Operations waiting for the writer",
+            self.store.queued.clone(),
+        );
+        self.registry
+            .register_collector(Box::new(CommitCollector(Arc::clone(&self.store.commits))));
+        self.registry.register_collector(Box::new(ProcessCollector));
+    }
+
+    fn add(&mut self, name: &str, help: &str, metric: impl Metric) {
+        self.registry.register(format!("postrider_{name}"), help, metric);
+    }
+
     /// An attempt of a delivery to this destination (public id) ended.
-    pub fn attempt_finished(&self, _destination_id: &str, _outcome: Category) {}
+    pub fn attempt_finished(&self, destination_id: &str, outcome: Category) {
+        self.attempts.count(destination_id, outcome);
+    }
+
     /// The policy planned another attempt after this delay.
-    pub fn retry_planned(&self, _delay: Duration) {}
+    pub fn retry_planned(&self, delay: Duration) {
+        self.retry_delay.observe(delay.as_secs_f64());
+    }
+
     /// A delivery ended: `succeeded`, `canceled`, or the word of its [`postrider_core::delivery::DeadReason`].
-    pub fn delivery_ended(&self, _status: &'static str, _since_publish: Duration) {}
+    pub fn delivery_ended(&self, status: &'static str, since_publish: Duration) {
+        self.final_status.get_or_create(&[("status", status)]).inc();
+        if status == "succeeded" {
+            self.time_to_success.observe(since_publish.as_secs_f64());
+        }
+    }
+
+    /// So many publishes ended so.
+    pub fn published(&self, published: Published, count: u64) {
+        self.publishes
+            .get_or_create(&[("result", published.as_str())])
+            .inc_by(count);
+    }
+
+    /// A part of the process died and is started again.
+    pub fn worker_restarted(&self, worker: &'static str) {
+        self.restarts.get_or_create(&[("worker", worker)]).inc();
+    }
+
     /// What the engine holds now.
-    pub fn engine(&self, _gauges: EngineGauges) {}
+    pub fn engine(&self, gauges: EngineGauges) {
+        self.engine.in_flight.set(gauge(gauges.in_flight));
+        self.engine.queued.set(gauge(gauges.queued));
+        self.engine.unsettled.set(gauge(gauges.unsettled));
+        self.engine.lanes.set(gauge(gauges.lanes));
+    }
+
     /// The text for a scrape, with the store's counters of this moment.
     #[must_use]
-    pub fn encode(&self, _stats: &Stats, _now: postrider_core::time::Timestamp) -> String {
-        String::new()
+    pub fn encode(&self, stats: &Stats, now: Timestamp) -> String {
+        self.attempts.rotate(now);
+        self.store.pending.set(gauge(stats.pending));
+        self.store.dead.set(gauge(stats.dead));
+        self.store.queued.set(gauge(stats.queued));
+        let age = stats.oldest_due_at.map_or(Duration::ZERO, |due| now.since(due));
+        self.store.oldest_due_age.set(age.as_secs_f64());
+        self.store.commits.set(stats);
+        let mut text = String::with_capacity(16 * 1024);
+        if prometheus_text::encode(&mut text, &self.registry).is_err() {
+            tracing::error!("failed to format the metrics");
+            text.clear();
+        }
+        text
+    }
+}
+
+impl Published {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Duplicate => "duplicate",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+fn gauge(value: impl TryInto<i64>) -> i64 {
+    value.try_into().unwrap_or(i64::MAX)
+}
+
+/// Sums over all commits. The store keeps sums, not a distribution, so each histogram has only its `+Inf` bucket:
+/// `rate(.._sum) / rate(.._count)` gives the mean.
+#[derive(Debug, Default)]
+struct CommitSums(parking_lot::Mutex<(u64, u64, Duration)>);
+
+impl CommitSums {
+    fn set(&self, stats: &Stats) {
+        *self.0.lock() = (stats.commits, stats.committed_operations, stats.commit_time);
+    }
+}
+
+#[derive(Debug)]
+struct CommitCollector(Arc<CommitSums>);
+
+impl Collector for CommitCollector {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sum of operations; 53 bits are exact for centuries"
+    )]
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (commits, operations, time) = *self.0.0.lock();
+        let sums = [
+            (
+                "postrider_store_commit_seconds",
+                "Duration of commits, the flush to disk included",
+                time.as_secs_f64(),
+            ),
+            (
+                "postrider_store_batch_size",
+                "Operations that shared one commit",
+                operations as f64,
+            ),
+        ];
+        for (name, help, sum) in sums {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Histogram)?
+                .encode_histogram::<NoLabelSet>(sum, commits, &[], None)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats() -> Stats {
+        Stats {
+            pending: 7,
+            dead: 3,
+            oldest_due_at: Some(Timestamp::from_millis(98_500)),
+            queued: 2,
+            commits: 4,
+            committed_operations: 10,
+            commit_time: Duration::from_millis(20),
+        }
+    }
+
+    fn scrape(metrics: &Metrics) -> String {
+        metrics.encode(&stats(), Timestamp::from_millis(100_000))
+    }
+
+    #[track_caller]
+    fn shows(text: &str, line: &str) {
+        assert!(
+            text.lines().any(|shown| shown == line),
+            "{line}\nis not in\n{text}"
+        );
+    }
+
+    #[test]
+    fn a_scrape_has_names_labels_and_values() {
+        let metrics = Metrics::default();
+        metrics.attempt_finished("des_1", Category::Success);
+        metrics.attempt_finished("des_1", Category::Success);
+        metrics.attempt_finished("des_1", Category::Http5xx);
+        metrics.retry_planned(Duration::from_millis(1_500));
+        metrics.delivery_ended("succeeded", Duration::from_millis(30));
+        metrics.delivery_ended("exhausted_retries", Duration::from_secs(86_400));
+        metrics.published(Published::Accepted, 5);
+        metrics.engine(EngineGauges {
+            in_flight: 1,
+            queued: 2,
+            unsettled: 3,
+            lanes: 4,
+        });
+        let text = scrape(&metrics);
+        for line in [
+            "# TYPE postrider_delivery_attempts_total counter",
+            r#"postrider_delivery_attempts_total{destination="des_1",outcome="success"} 2"#,
+            r#"postrider_delivery_attempts_total{destination="des_1",outcome="http_5xx"} 1"#,
+            "# TYPE postrider_delivery_retry_delay_seconds histogram",
+            r#"postrider_delivery_retry_delay_seconds_bucket{le="1"} 0"#,
+            r#"postrider_delivery_retry_delay_seconds_bucket{le="2"} 1"#,
+            r#"postrider_delivery_final_status_total{status="succeeded"} 1"#,
+            r#"postrider_delivery_final_status_total{status="exhausted_retries"} 1"#,
+            r#"postrider_delivery_final_status_total{status="permanent_failure"} 0"#,
+            "postrider_delivery_time_to_success_seconds_count 1",
+            r#"postrider_publishes_total{result="accepted"} 5"#,
+            "postrider_oldest_due_age_seconds 1.5",
+            "postrider_deliveries_pending 7",
+            "postrider_deliveries_in_flight 1",
+            "postrider_dead_letters 3",
+            "postrider_engine_unsettled 3",
+            "postrider_store_commit_seconds_sum 0.02",
+            "postrider_store_commit_seconds_count 4",
+            "postrider_store_batch_size_sum 10.0",
+        ] {
+            shows(&text, line);
+        }
+    }
+
+    #[test]
+    fn the_text_is_valid_exposition() {
+        let metrics = Metrics::default();
+        metrics.attempt_finished("odd\"id\\with\nall", Category::Dns);
+        let text = scrape(&metrics);
+        shows(
+            &text,
+            r#"postrider_delivery_attempts_total{destination="odd\"id\\with\nall",outcome="dns"} 1"#,
+        );
+        let mut typed = "";
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                typed = rest.split(' ').next().unwrap_or_default();
+            } else if !line.starts_with('#') {
+                let name = line.split(['{', ' ']).next().unwrap_or_default();
+                assert!(name.starts_with(typed), "{name} follows the type of {typed}");
+                let value = line.rsplit(' ').next().unwrap_or_default();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+            }
+        }
+        assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn without_destination_label_there_is_none() {
+        let metrics = Metrics::new(MetricsConfig {
+            destination_label: false,
+            ..MetricsConfig::default()
+        });
+        metrics.attempt_finished("des_1", Category::Timeout);
+        metrics.attempt_finished("des_2", Category::Timeout);
+        let text = scrape(&metrics);
+        shows(&text, r#"postrider_delivery_attempts_total{outcome="timeout"} 2"#);
+        assert!(!text.contains("des_1"));
     }
 }

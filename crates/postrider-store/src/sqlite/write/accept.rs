@@ -46,33 +46,7 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
             destination_ids,
         });
     }
-    let topic = work.names.topic(work.conn, &event.topic)?;
-    let destinations: Vec<NewDelivery> = event
-        .destinations
-        .iter()
-        .filter(|new| work.names.destinations.contains_key(&new.destination.0))
-        .copied()
-        .collect();
-    let key = EventKey(work.keys.take(now, 1 + destinations.len()));
-    if let Some(time) = event.time {
-        work.event_skew.note(work.conn, time, key.accepted_at())?;
-    }
-    work.hot.insert_event.execute((
-        key.0,
-        tenant,
-        topic,
-        i64::try_from(destinations.len()).unwrap_or(i64::MAX),
-        event.retryable,
-        event.time.map(Timestamp::as_millis),
-        event.id.as_deref(),
-        prepared.metadata.as_deref(),
-        &event.data[..],
-    ))?;
-    if let Some(id) = &event.id {
-        work.hot.insert_event_id.execute((id, tenant, key.0))?;
-    }
-    work.effects.unlisted_events += 1 + destinations.len();
-
+    let (key, destinations) = insert_event(work, prepared, tenant, now)?;
     let id = event
         .id
         .clone()
@@ -115,6 +89,43 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
         duplicate: false,
         destination_ids,
     })
+}
+
+/// Writes the event's own rows; answers its key and those of its destinations that are not deleted.
+fn insert_event(
+    work: &mut Work<'_>,
+    prepared: &Prepared,
+    tenant: i64,
+    now: Timestamp,
+) -> Result<(EventKey, Vec<NewDelivery>), Fault> {
+    let event = &prepared.event;
+    let topic = work.names.topic(work.conn, &event.topic)?;
+    let destinations: Vec<NewDelivery> = event
+        .destinations
+        .iter()
+        .filter(|new| work.names.destinations.contains_key(&new.destination.0))
+        .copied()
+        .collect();
+    let key = EventKey(work.keys.take(now, 1 + destinations.len()));
+    if let Some(time) = event.time {
+        work.event_skew.note(work.conn, time, key.accepted_at())?;
+    }
+    work.hot.insert_event.execute((
+        key.0,
+        tenant,
+        topic,
+        i64::try_from(destinations.len()).unwrap_or(i64::MAX),
+        event.retryable,
+        event.time.map(Timestamp::as_millis),
+        event.id.as_deref(),
+        prepared.metadata.as_deref(),
+        &event.data[..],
+    ))?;
+    if let Some(id) = &event.id {
+        work.hot.insert_event_id.execute((id, tenant, key.0))?;
+    }
+    work.effects.unlisted_events += 1 + destinations.len();
+    Ok((key, destinations))
 }
 
 fn insert_pending(work: &mut Work<'_>, delivery: &PendingDelivery) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! Values that the tests start from.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,11 +9,11 @@ use postrider_core::delivery::{PendingDelivery, Plan};
 use postrider_core::id::{DestinationKey, TenantKey};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
-use postrider_store::Store;
 use postrider_store::record::{
     Accepted, Created, Credentials, Destination, DueDelivery, DueQuery, NewAttempt, NewDelivery, NewEvent,
     Next, Settlement, Timings, Upserted,
 };
+use postrider_store::{Store, StoreError};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -142,4 +143,13 @@ pub(crate) fn settlement(delivery: PendingDelivery, status: u16, next: Next, now
         attempt: Some(attempt(delivery.progress.attempts + 1, status, now)),
         next,
     }
+}
+
+/// Settles a batch.
+pub(crate) async fn settle(
+    store: &dyn Store,
+    batch: Vec<Settlement>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    store.settle(Arc::new(batch), now).await
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use postrider_core::delivery::Plan;
 use postrider_store::record::{DueQuery, NewEvent, Next};
 
-use super::{Harness, NOW, at, create, event, pending, publish, settlement, tenant};
+use super::{Harness, NOW, at, create, event, pending, publish, settle, settlement, tenant};
 
 pub(crate) async fn due_is_in_order_and_skips_what_the_caller_has<H: Harness>() {
     let harness = H::start().await;
@@ -107,7 +107,7 @@ pub(crate) async fn deleting_accounts_for_every_delivery<H: Harness>() {
         .take(1_000)
         .map(|row| settlement(row, 500, Next::Retry(Plan::first(at(600)), row.progress), NOW))
         .collect();
-    store.settle(in_retry, NOW).await.unwrap();
+    settle(&*store, in_retry, NOW).await.unwrap();
     assert!(store.delete_destination(acme, key, at(1)).await.unwrap());
     assert_eq!(pending(&*store, key).await, [], "none is sent afterwards");
     drop(store);

@@ -6,7 +6,7 @@ use postrider_core::delivery::{DeadReason, DelayCause, Plan, Progress, Tier};
 use postrider_core::outcome::Category;
 use postrider_store::record::{Next, Retried, Settlement};
 
-use super::{Harness, NOW, at, create, event, pending, publish, settlement, tenant};
+use super::{Harness, NOW, at, create, event, pending, publish, settle, settlement, tenant};
 
 pub(crate) async fn a_success_ends_the_delivery<H: Harness>() {
     let harness = H::start().await;
@@ -15,8 +15,7 @@ pub(crate) async fn a_success_ends_the_delivery<H: Harness>() {
     let key = create(&*store, acme, "des_1").await;
     publish(&*store, event("acme", &[key]), NOW).await;
     let row = pending(&*store, key).await[0];
-    store
-        .settle(vec![settlement(row, 200, Next::Succeeded, at(1))], at(1))
+    settle(&*store, vec![settlement(row, 200, Next::Succeeded, at(1))], at(1))
         .await
         .unwrap();
     assert_eq!(pending(&*store, key).await, []);
@@ -49,13 +48,13 @@ pub(crate) async fn a_retry_keeps_plan_and_progress_over_a_restart<H: Harness>()
         last_delay: Duration::from_nanos(1_234_567_891),
         window_start: at(9),
     };
-    store
-        .settle(
-            vec![settlement(row, 503, Next::Retry(plan, progress), at(1))],
-            at(1),
-        )
-        .await
-        .unwrap();
+    settle(
+        &*store,
+        vec![settlement(row, 503, Next::Retry(plan, progress), at(1))],
+        at(1),
+    )
+    .await
+    .unwrap();
     drop(store);
     let harness = harness.restart().await;
     let after = pending(&*harness.store(), key).await[0];
@@ -81,15 +80,13 @@ pub(crate) async fn a_deleted_delivery_keeps_its_state_unless_it_arrived<H: Harn
     let in_flight = pending(&*store, key).await[0];
     let dead = pending(&*store, other).await[0];
     let reason = Next::Dead(DeadReason::PermanentFailure, Category::Http4xx);
-    store
-        .settle(vec![settlement(dead, 404, reason, at(1))], at(1))
+    settle(&*store, vec![settlement(dead, 404, reason, at(1))], at(1))
         .await
         .unwrap();
     assert_eq!(store.stats(at(1)).await.unwrap().dead, 1);
     store.delete_destination(acme, key, at(1)).await.unwrap();
     let retry = Next::Retry(Plan::first(at(60)), in_flight.progress);
-    store
-        .settle(vec![settlement(in_flight, 500, retry, at(2))], at(2))
+    settle(&*store, vec![settlement(in_flight, 500, retry, at(2))], at(2))
         .await
         .unwrap();
     assert_eq!(
@@ -97,10 +94,13 @@ pub(crate) async fn a_deleted_delivery_keeps_its_state_unless_it_arrived<H: Harn
         0,
         "no retry for what was deleted"
     );
-    store
-        .settle(vec![settlement(dead, 200, Next::Succeeded, at(3))], at(3))
-        .await
-        .unwrap();
+    settle(
+        &*store,
+        vec![settlement(dead, 200, Next::Succeeded, at(3))],
+        at(3),
+    )
+    .await
+    .unwrap();
     let stats = store.stats(at(3)).await.unwrap();
     assert_eq!((stats.pending, stats.dead), (0, 0), "a success is the truth");
 }
@@ -129,8 +129,7 @@ pub(crate) async fn a_manual_retry_starts_afresh_whatever_the_status<H: Harness>
     ];
     for (next, attempts) in nexts.into_iter().zip(1..) {
         let row = pending(&*store, key).await[0];
-        store
-            .settle(vec![settlement(row, 500, next, at(1))], at(1))
+        settle(&*store, vec![settlement(row, 500, next, at(1))], at(1))
             .await
             .unwrap();
         assert_eq!(
@@ -182,7 +181,7 @@ pub(crate) async fn a_manual_retry_starts_afresh_whatever_the_status<H: Harness>
         attempt: None,
         next: Next::Dead(DeadReason::Expired, Category::NotAttempted),
     };
-    store.settle(vec![expired], at(30)).await.unwrap();
+    settle(&*store, vec![expired], at(30)).await.unwrap();
     assert_eq!(
         store.stats(at(30)).await.unwrap().dead,
         1,

@@ -1,1 +1,0 @@
-//! Lanes and dispatcher.

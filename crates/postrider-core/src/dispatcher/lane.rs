@@ -1,0 +1,247 @@
+//! One destination's lane: its queue, what is out, and everything that can stop it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::queue::{Payload, Queue, Waiting};
+use crate::breaker::{Breaker, Gate};
+use crate::delivery::PendingDelivery;
+use crate::id::{DeliveryKey, DestinationKey};
+use crate::time::Timestamp;
+use crate::window::{Window, WindowConfig};
+
+/// What the lane knows of a delivery that it holds in any way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Owned {
+    /// When it is due, while it waits in the queue.
+    pub(super) queued: Option<Timestamp>,
+    /// A request of it is out.
+    pub(super) in_flight: bool,
+    /// Results of it that are not committed yet. Until then its row in the store is out of date.
+    pub(super) unsettled: u32,
+    /// Somebody asked for it while it was out or unsettled: it is due again when that is done.
+    pub(super) renewed: Option<Box<PendingDelivery>>,
+}
+
+impl Owned {
+    const fn is_idle(&self) -> bool {
+        self.queued.is_none() && !self.in_flight && self.unsettled == 0
+    }
+}
+
+/// Whether the store has pending deliveries of this destination that the lane does not hold.
+#[derive(Debug)]
+pub(super) enum Rest {
+    /// Everything is in memory.
+    None,
+    /// There may be rows; read them when the queue runs low or has nothing due.
+    InStore {
+        /// None of them is due before this.
+        earliest: Timestamp,
+        /// Do not read before this: the last read failed, or found nothing new.
+        not_before: Timestamp,
+    },
+    /// A read is under way. Its snapshot may be older than what happens meanwhile, so that is noted.
+    Reading {
+        /// Deliveries let go since the read began: its rows of them are out of date.
+        departed: HashSet<DeliveryKey>,
+        /// Earliest due time of what went to the store since the read began: it may have missed it.
+        missed: Option<Timestamp>,
+    },
+}
+
+/// Why nothing can start now, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// Nothing is due.
+    Idle,
+    /// As many are out as the window allows; a finish reopens it.
+    Window,
+    /// `Retry-After` forbids requests before this.
+    Hold(Timestamp),
+    /// The breaker is open until this.
+    Breaker(Timestamp),
+    /// A probe is out; its finish decides.
+    Probe,
+    /// The destination is disabled; enabling reopens it.
+    Paused,
+}
+
+#[derive(Debug)]
+pub(super) struct Lane<P> {
+    pub(super) queue: Queue<P>,
+    pub(super) owned: HashMap<DeliveryKey, Owned>,
+    pub(super) in_flight: u32,
+    pub(super) window: Window,
+    pub(super) breaker: Breaker,
+    pub(super) hold_until: Option<Timestamp>,
+    pub(super) rest: Rest,
+    pub(super) paused: bool,
+    /// In the ready list.
+    pub(super) listed: bool,
+    /// In the list of those that wait for a turn to read the store.
+    pub(super) awaits_refill: bool,
+    /// Its timer.
+    pub(super) wake_at: Option<Timestamp>,
+    pub(super) used_at: Timestamp,
+}
+
+impl<P: Payload> Lane<P> {
+    pub(super) fn new(key: DestinationKey, window: &WindowConfig, now: Timestamp) -> Self {
+        Self {
+            queue: Queue::new(),
+            owned: HashMap::new(),
+            in_flight: 0,
+            window: Window::new(window),
+            breaker: Breaker::new(key.0.unsigned_abs()),
+            hold_until: None,
+            rest: Rest::None,
+            paused: false,
+            listed: false,
+            awaits_refill: false,
+            wake_at: None,
+            used_at: now,
+        }
+    }
+
+    /// Why a delivery cannot start now; `None` when one can. `limit` bounds the requests that are out.
+    pub(super) fn blocked(&mut self, limit: u32, now: Timestamp) -> Option<Blocked> {
+        if self.paused {
+            return Some(Blocked::Paused);
+        }
+        if let Some(until) = self.hold_until.filter(|until| now < *until) {
+            return Some(Blocked::Hold(until));
+        }
+        match self.breaker.gate(now) {
+            Gate::Open(until) => return Some(Blocked::Breaker(until)),
+            Gate::Probing => return Some(Blocked::Probe),
+            Gate::Probe if self.in_flight > 0 => return Some(Blocked::Window),
+            Gate::Closed | Gate::Probe => {}
+        }
+        if self.in_flight >= self.window.size().min(limit) {
+            return Some(Blocked::Window);
+        }
+        match self.queue.next_due() {
+            Some(due) if due <= now => None,
+            Some(_) | None => Some(Blocked::Idle),
+        }
+    }
+
+    /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
+    pub(super) fn wants_refill(&self, low_water: usize, now: Timestamp) -> bool {
+        match self.rest {
+            Rest::InStore { earliest, not_before } => {
+                let nothing_due = self.queue.next_due().is_none_or(|due| due > now);
+                not_before <= now && (self.queue.len() < low_water || (nothing_due && earliest <= now))
+            }
+            Rest::None | Rest::Reading { .. } => false,
+        }
+    }
+
+    /// When to look again although nothing happened; `None` when the queue is empty and so is the store.
+    pub(super) fn next_look(&self) -> Option<Timestamp> {
+        let due = self.queue.next_due();
+        match self.rest {
+            Rest::InStore { earliest, not_before } => {
+                let look = earliest.max(not_before);
+                Some(due.map_or(look, |due| due.min(look)))
+            }
+            Rest::None | Rest::Reading { .. } => due,
+        }
+    }
+
+    /// Puts a delivery into the queue.
+    pub(super) fn enqueue(&mut self, waiting: Waiting<P>, fresh: bool) {
+        let owned = self.owned.entry(waiting.delivery.key).or_default();
+        owned.queued = Some(waiting.delivery.plan.due_at);
+        self.queue.push(waiting, fresh);
+    }
+
+    /// Takes the next due delivery out of the queue and counts it as out.
+    pub(super) fn start(&mut self, now: Timestamp) -> Option<Waiting<P>> {
+        let waiting = self.queue.pop_due(now)?;
+        let owned = self.owned.entry(waiting.delivery.key).or_default();
+        owned.queued = None;
+        owned.in_flight = true;
+        self.in_flight += 1;
+        self.breaker.started(now);
+        self.used_at = now;
+        Some(waiting)
+    }
+
+    /// The store has rows that this lane does not hold, none of them due before `earliest`.
+    pub(super) fn leave_in_store(&mut self, earliest: Timestamp) {
+        match &mut self.rest {
+            Rest::None => {
+                self.rest = Rest::InStore {
+                    earliest,
+                    not_before: Timestamp::EPOCH,
+                }
+            }
+            Rest::InStore { earliest: known, .. } => *known = earliest.min(*known),
+            Rest::Reading { missed, .. } => *missed = Some(missed.map_or(earliest, |m| m.min(earliest))),
+        }
+    }
+
+    /// Gives deliveries that are due last back to the store until the queue fits.
+    pub(super) fn trim(&mut self, capacity: usize) -> usize {
+        let mut freed = 0;
+        while self.queue.len() > capacity {
+            let owned = &self.owned;
+            let settled = |key| owned.get(&key).is_some_and(|o| o.unsettled == 0);
+            let Some(gone) = self.queue.evict(settled) else {
+                break;
+            };
+            freed += gone.payload.as_ref().map_or(0, Payload::bytes);
+            self.owned.remove(&gone.delivery.key);
+            self.depart(gone.delivery.key);
+            self.leave_in_store(gone.delivery.plan.due_at);
+        }
+        freed
+    }
+
+    /// Forgets a delivery if nothing of it is in memory any more. Answers it if it was asked for again meanwhile.
+    pub(super) fn release_if_idle(&mut self, key: DeliveryKey) -> Option<PendingDelivery> {
+        if !self.owned.get(&key).is_some_and(Owned::is_idle) {
+            return None;
+        }
+        let owned = self.owned.remove(&key)?;
+        self.depart(key);
+        owned.renewed.map(|delivery| *delivery)
+    }
+
+    fn depart(&mut self, key: DeliveryKey) {
+        if let Rest::Reading { departed, .. } = &mut self.rest {
+            departed.insert(key);
+        }
+    }
+
+    /// The delivery as it waits, if it does.
+    pub(super) fn withdraw(&mut self, key: DeliveryKey) -> Option<Waiting<P>> {
+        let owned = self.owned.get_mut(&key)?;
+        let due = owned.queued.take()?;
+        self.queue.remove(key, due)
+    }
+
+    /// Forbids requests before `until`; a hold is never shortened by another.
+    pub(super) fn hold(&mut self, until: Timestamp) {
+        self.hold_until = Some(self.hold_until.map_or(until, |held| held.max(until)));
+    }
+
+    /// Ends a hold that is over, and ramps up again from one request.
+    pub(super) fn end_hold(&mut self, window: &WindowConfig, now: Timestamp) {
+        if self.hold_until.is_some_and(|until| until <= now) {
+            self.hold_until = None;
+            self.window.restart(window);
+        }
+    }
+
+    /// Whether it holds nothing that would be lost with it.
+    pub(super) fn is_disposable(&self, now: Timestamp, idle: Duration) -> bool {
+        self.owned.is_empty()
+            && matches!(self.rest, Rest::None)
+            && !self.paused
+            && self.hold_until.is_none()
+            && now.since(self.used_at) >= idle
+    }
+}

@@ -1,0 +1,517 @@
+//! Decides which delivery starts next, and when the store is read. Pure: it returns actions, the engine performs them.
+//!
+//! Every destination has a lane ([`lane`]) with a bounded window of its next due deliveries in memory; the rest stays
+//! in the store and is read when the lane runs low *and* may be served. Memory therefore grows with active
+//! destinations, not with the backlog, and a destination that is held or open costs nothing while it waits.
+//!
+//! Invariants, checked by the tests:
+//! - *owned once*: a delivery is queued or out at most once, and its row is not read again before its result is committed;
+//! - *nothing forgotten*: what is pending and not in memory has a lane whose [`lane::Rest`] is not `None`;
+//! - *bounded*: requests out, results not committed, and deliveries queued have limits, and so has what a crash repeats;
+//! - *turns*: ready lanes start one delivery each, in turn.
+
+mod lane;
+mod queue;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use self::lane::{Blocked, Lane, Rest};
+pub use self::queue::Payload;
+use self::queue::Waiting;
+use crate::breaker::{BreakerConfig, Change};
+use crate::delivery::PendingDelivery;
+use crate::id::{DeliveryKey, DestinationKey};
+use crate::outcome::Outcome;
+use crate::time::Timestamp;
+use crate::window::WindowConfig;
+
+/// Bounds of the dispatcher.
+#[derive(Debug, Clone)]
+pub struct DispatcherConfig {
+    /// Requests out at a time, over all destinations. At least 1.
+    pub max_in_flight: usize,
+    /// Results not yet committed at a time. With `max_in_flight`, what a crash can repeat.
+    pub max_unsettled: usize,
+    /// Deliveries that wait in memory, over all lanes.
+    pub max_queued: usize,
+    /// Deliveries that wait in one lane.
+    pub max_lane: usize,
+    /// Payload bytes that wait in memory; beyond, deliveries wait without theirs.
+    pub max_payload_bytes: usize,
+    /// Reads of the store at a time.
+    pub max_refills: usize,
+    /// Concurrency of a destination.
+    pub window: WindowConfig,
+    /// Circuit breaker of a destination.
+    pub breaker: BreakerConfig,
+}
+
+impl Default for DispatcherConfig {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 1_024,
+            max_unsettled: 4_096,
+            max_queued: 200_000,
+            max_lane: 1_024,
+            max_payload_bytes: 64 << 20,
+            max_refills: 4,
+            window: WindowConfig::default(),
+            breaker: BreakerConfig::default(),
+        }
+    }
+}
+
+/// A lane shrinks to this when memory is short, and no further.
+const MIN_LANE: usize = 16;
+/// Deliveries that are due later than this wait without their payload.
+const PAYLOAD_HORIZON: Duration = Duration::from_secs(30);
+/// A read that failed is repeated after this.
+const REFILL_PAUSE: Duration = Duration::from_secs(1);
+/// A lane with nothing in it is forgotten after this.
+const LANE_IDLE: Duration = Duration::from_secs(600);
+
+/// What the engine is to do.
+#[derive(Debug)]
+pub enum Action<P> {
+    /// Send this delivery now; read its payload first when there is none.
+    Start(PendingDelivery, Option<P>),
+    /// Read the earliest-due pending deliveries of this destination, except those named.
+    Refill {
+        /// The destination.
+        destination: DestinationKey,
+        /// Deliveries that are in memory.
+        skip: HashSet<DeliveryKey>,
+        /// Rows at most.
+        limit: usize,
+    },
+}
+
+/// How an attempt ended, as far as the lane is concerned.
+#[derive(Debug, Clone)]
+pub struct Finished<P> {
+    /// The delivery as it was started.
+    pub delivery: PendingDelivery,
+    /// What the attempt saw; `None` when none was made.
+    pub outcome: Option<Outcome>,
+    /// The policy called the outcome permanent.
+    pub permanent: bool,
+    /// From request to status line, or to the error.
+    pub latency: Duration,
+    /// No request to this destination before this.
+    pub hold_until: Option<Timestamp>,
+    /// The delivery with its next plan, when it stays pending; with its payload, if that should stay too.
+    pub again: Option<(PendingDelivery, Option<P>)>,
+    /// Whether a result is on its way to the store; the dispatcher is told by [`Dispatcher::settled`].
+    pub unsettled: bool,
+}
+
+/// Sizes, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Requests out.
+    pub in_flight: usize,
+    /// Results not committed.
+    pub unsettled: usize,
+    /// Deliveries that wait in memory.
+    pub queued: usize,
+    /// Lanes in memory.
+    pub lanes: usize,
+}
+
+/// All lanes. `P` is what travels with a delivery.
+#[derive(Debug)]
+pub struct Dispatcher<P> {
+    config: DispatcherConfig,
+    lanes: HashMap<DestinationKey, Lane<P>>,
+    ready: VecDeque<DestinationKey>,
+    /// At most one a lane: its `wake_at`.
+    timers: BTreeSet<(Timestamp, DestinationKey)>,
+    waiting_for_refill: VecDeque<DestinationKey>,
+    refills: usize,
+    /// Lanes with a request out.
+    busy: usize,
+    in_flight: usize,
+    unsettled: usize,
+    queued: usize,
+    payload_bytes: usize,
+    swept_at: Timestamp,
+}
+
+impl<P: Payload> Dispatcher<P> {
+    /// Without lanes.
+    #[must_use]
+    pub fn new(config: DispatcherConfig) -> Self {
+        Self {
+            config,
+            lanes: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            waiting_for_refill: VecDeque::new(),
+            refills: 0,
+            busy: 0,
+            in_flight: 0,
+            unsettled: 0,
+            queued: 0,
+            payload_bytes: 0,
+            swept_at: Timestamp::EPOCH,
+        }
+    }
+
+    /// A delivery was just committed.
+    pub fn accepted(&mut self, delivery: PendingDelivery, payload: Option<P>, now: Timestamp) {
+        let destination = delivery.destination;
+        self.lane(destination, now);
+        self.admit(delivery, payload, true, now);
+        self.list(destination);
+    }
+
+    /// The store has pending deliveries of this destination that were not handed over; or it was enabled.
+    pub fn spilled(&mut self, destination: DestinationKey, now: Timestamp) {
+        let lane = self.lane(destination, now);
+        lane.leave_in_store(Timestamp::EPOCH);
+        lane.paused = false;
+        self.list(destination);
+    }
+
+    /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first.
+    pub fn rescheduled(&mut self, delivery: PendingDelivery, now: Timestamp) {
+        let destination = delivery.destination;
+        let lane = self.lane(destination, now);
+        let withdrawn = lane.withdraw(delivery.key);
+        match lane.owned.get_mut(&delivery.key) {
+            Some(owned) if owned.in_flight || owned.unsettled > 0 => owned.renewed = Some(Box::new(delivery)),
+            Some(_) | None => {
+                let payload = withdrawn.as_ref().and_then(|waiting| waiting.payload.clone());
+                self.requeue(delivery, payload, true, now);
+            }
+        }
+        if let Some(waiting) = withdrawn {
+            self.queued -= 1;
+            self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
+        }
+        self.list(destination);
+    }
+
+    /// Rows that a [`Action::Refill`] asked for; `more` when the store has still others.
+    pub fn refilled(
+        &mut self,
+        destination: DestinationKey,
+        rows: impl IntoIterator<Item = (PendingDelivery, Option<P>)>,
+        more: bool,
+        now: Timestamp,
+    ) {
+        self.end_refill();
+        let lane = self.lane(destination, now);
+        let Rest::Reading { departed, missed } = std::mem::replace(&mut lane.rest, Rest::None) else {
+            return;
+        };
+        let mut last_due = Timestamp::EPOCH;
+        let before = self.queued;
+        for (delivery, payload) in rows {
+            last_due = delivery.plan.due_at;
+            if !departed.contains(&delivery.key) {
+                self.admit(delivery, payload, false, now);
+            }
+        }
+        let useless = self.queued == before && missed.is_none();
+        let lane = self.lane(destination, now);
+        if more {
+            lane.leave_in_store(last_due);
+        }
+        if let Some(earliest) = missed {
+            lane.leave_in_store(earliest);
+        }
+        if useless && let Rest::InStore { not_before, .. } = &mut lane.rest {
+            *not_before = now.plus(REFILL_PAUSE);
+        }
+        self.list(destination);
+    }
+
+    /// The read failed; it is repeated.
+    pub fn refill_failed(&mut self, destination: DestinationKey, now: Timestamp) {
+        self.end_refill();
+        self.lane(destination, now).rest = Rest::InStore {
+            earliest: Timestamp::EPOCH,
+            not_before: now.plus(REFILL_PAUSE),
+        };
+        self.list(destination);
+    }
+
+    /// An attempt came back, or could not be made. The slot is free at once; the result may still be on its way to disk.
+    pub fn finished(&mut self, finished: Finished<P>, now: Timestamp) -> Change {
+        let destination = finished.delivery.destination;
+        let key = finished.delivery.key;
+        let Some(lane) = self.lanes.get_mut(&destination) else {
+            return Change::None;
+        };
+        let in_flight = lane.in_flight;
+        lane.in_flight = in_flight.saturating_sub(1);
+        self.busy -= usize::from(in_flight == 1);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let owned = lane.owned.entry(key).or_default();
+        owned.in_flight = false;
+        owned.unsettled += u32::from(finished.unsettled);
+        self.unsettled += usize::from(finished.unsettled);
+        let mut change = Change::None;
+        match &finished.outcome {
+            None => lane.breaker.aborted(now),
+            Some(outcome) => {
+                let Finished {
+                    permanent, latency, ..
+                } = finished;
+                lane.window
+                    .finished(outcome, latency, in_flight, &self.config.window);
+                change = lane
+                    .breaker
+                    .finished(outcome, permanent, latency, now, &self.config.breaker);
+                if change == Change::Closed {
+                    lane.window.restart(&self.config.window);
+                }
+            }
+        }
+        if let Some(until) = finished.hold_until {
+            lane.hold(until);
+        }
+        if let Some((delivery, payload)) = finished.again {
+            self.requeue(delivery, payload, false, now);
+        }
+        self.forget_if_idle(destination, key, now);
+        self.list(destination);
+        change
+    }
+
+    /// Results were committed. Deliveries that were committed before these must have been handed over by
+    /// [`Dispatcher::accepted`] first, or one that was also read from the store would be taken for a new one.
+    pub fn settled(&mut self, keys: impl IntoIterator<Item = (DestinationKey, DeliveryKey)>, now: Timestamp) {
+        for (destination, key) in keys {
+            self.unsettled = self.unsettled.saturating_sub(1);
+            if let Some(owned) = self
+                .lanes
+                .get_mut(&destination)
+                .and_then(|lane| lane.owned.get_mut(&key))
+            {
+                owned.unsettled = owned.unsettled.saturating_sub(1);
+            }
+            self.forget_if_idle(destination, key, now);
+        }
+    }
+
+    /// The destination is disabled: nothing starts until [`Dispatcher::spilled`] names it again.
+    pub fn pause(&mut self, destination: DestinationKey, now: Timestamp) {
+        self.lane(destination, now).paused = true;
+    }
+
+    /// The next thing to do at `now`; `None` when there is nothing before [`Dispatcher::poll_timeout`] or the next input.
+    pub fn next_action(&mut self, now: Timestamp) -> Option<Action<P>> {
+        self.wake(now);
+        let low_water = self.lane_capacity().div_ceil(4);
+        let limit = self.lane_limit();
+        while let Some(destination) = self.ready.pop_front() {
+            let full =
+                self.in_flight >= self.config.max_in_flight || self.unsettled >= self.config.max_unsettled;
+            let Some(lane) = self.lanes.get_mut(&destination) else {
+                continue;
+            };
+            lane.listed = false;
+            lane.end_hold(&self.config.window, now);
+            let blocked = lane.blocked(limit, now);
+            let servable = matches!(blocked, None | Some(Blocked::Idle | Blocked::Window));
+            if servable && lane.wants_refill(low_water, now) {
+                if self.refills < self.config.max_refills {
+                    return Some(self.refill(destination));
+                }
+                if !std::mem::replace(&mut lane.awaits_refill, true) {
+                    self.waiting_for_refill.push_back(destination);
+                }
+            }
+            match blocked {
+                None if full => {
+                    lane.listed = true;
+                    self.ready.push_front(destination);
+                    return None;
+                }
+                None => {
+                    let Some(waiting) = lane.start(now) else { continue };
+                    lane.listed = true;
+                    self.ready.push_back(destination);
+                    self.busy += usize::from(lane.in_flight == 1);
+                    self.in_flight += 1;
+                    self.queued -= 1;
+                    self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
+                    return Some(Action::Start(waiting.delivery, waiting.payload));
+                }
+                Some(blocked) => self.sleep(destination, blocked, now),
+            }
+        }
+        None
+    }
+
+    /// When [`Dispatcher::next_action`] wants to be asked again without any input, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
+        self.timers
+            .first()
+            .map(|(at, _)| (*at, "a lane's next delivery, hold, probe or read is due"))
+    }
+
+    /// Sizes now.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load {
+            in_flight: self.in_flight,
+            unsettled: self.unsettled,
+            queued: self.queued,
+            lanes: self.lanes.len(),
+        }
+    }
+
+    /// Forgets lanes that have held nothing for ten minutes. Looks at most once a minute.
+    pub fn sweep(&mut self, now: Timestamp) {
+        if now.since(self.swept_at) >= Duration::from_secs(60) {
+            self.swept_at = now;
+            self.lanes.retain(|_, lane| !lane.is_disposable(now, LANE_IDLE));
+        }
+    }
+
+    fn lane(&mut self, destination: DestinationKey, now: Timestamp) -> &mut Lane<P> {
+        let window = &self.config.window;
+        self.lanes
+            .entry(destination)
+            .or_insert_with(|| Lane::new(destination, window, now))
+    }
+
+    /// Takes a delivery into memory unless it is there already, within the bounds.
+    fn admit(&mut self, delivery: PendingDelivery, payload: Option<P>, fresh: bool, now: Timestamp) {
+        if !self
+            .lane(delivery.destination, now)
+            .owned
+            .contains_key(&delivery.key)
+        {
+            self.requeue(delivery, payload, fresh, now);
+        }
+    }
+
+    /// Puts a delivery into its lane's queue, within the bounds.
+    fn requeue(&mut self, delivery: PendingDelivery, payload: Option<P>, fresh: bool, now: Timestamp) {
+        let capacity = self.lane_capacity();
+        let payload = self.afford(payload, &delivery, now);
+        let bytes = payload.as_ref().map_or(0, Payload::bytes);
+        let lane = self.lane(delivery.destination, now);
+        let before = lane.queue.len();
+        lane.enqueue(Waiting { delivery, payload }, fresh);
+        let freed = lane.trim(capacity);
+        let after = lane.queue.len();
+        self.queued = self.queued + after - before;
+        self.payload_bytes = self.payload_bytes + bytes - freed;
+    }
+
+    /// The payload, if it will be wanted soon and the budget allows it.
+    fn afford(&self, payload: Option<P>, delivery: &PendingDelivery, now: Timestamp) -> Option<P> {
+        payload.filter(|payload| {
+            delivery.plan.due_at <= now.plus(PAYLOAD_HORIZON)
+                && self.payload_bytes + payload.bytes() <= self.config.max_payload_bytes
+        })
+    }
+
+    fn lane_capacity(&self) -> usize {
+        if self.queued < self.config.max_queued {
+            self.config.max_lane
+        } else {
+            MIN_LANE.min(self.config.max_lane)
+        }
+    }
+
+    /// Requests that one lane may have out. While slots are plentiful only its window counts; beyond half of them the
+    /// lanes share evenly, so that slow destinations cannot take the slots of others.
+    fn lane_limit(&self) -> u32 {
+        if self.in_flight * 2 < self.config.max_in_flight {
+            return u32::MAX;
+        }
+        let share = self.config.max_in_flight / self.busy.max(1);
+        u32::try_from(share.max(1)).unwrap_or(u32::MAX)
+    }
+
+    fn list(&mut self, destination: DestinationKey) {
+        if let Some(lane) = self.lanes.get_mut(&destination)
+            && !lane.listed
+        {
+            lane.listed = true;
+            self.ready.push_back(destination);
+        }
+    }
+
+    fn wake(&mut self, now: Timestamp) {
+        while let Some((at, destination)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, destination));
+            if let Some(lane) = self.lanes.get_mut(&destination) {
+                lane.wake_at = None;
+                self.list(destination);
+            }
+        }
+    }
+
+    /// Sets the lane's timer for what blocks it. What has no time ahead (window, probe, pause, a turn to read the store)
+    /// ends with an input.
+    fn sleep(&mut self, destination: DestinationKey, blocked: Blocked, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&destination) else {
+            return;
+        };
+        let at = match blocked {
+            Blocked::Idle => lane.next_look(),
+            Blocked::Hold(until) | Blocked::Breaker(until) => Some(until),
+            Blocked::Window | Blocked::Probe | Blocked::Paused => None,
+        }
+        .filter(|at| *at > now);
+        if lane.wake_at != at {
+            if let Some(old) = lane.wake_at {
+                self.timers.remove(&(old, destination));
+            }
+            lane.wake_at = at;
+            self.timers.extend(at.map(|at| (at, destination)));
+        }
+    }
+
+    fn refill(&mut self, destination: DestinationKey) -> Action<P> {
+        self.refills += 1;
+        let limit = self.lane_capacity().div_ceil(2);
+        let mut skip = HashSet::new();
+        if let Some(lane) = self.lanes.get_mut(&destination) {
+            lane.rest = Rest::Reading {
+                departed: HashSet::new(),
+                missed: None,
+            };
+            skip.extend(lane.owned.keys().copied());
+        }
+        self.list(destination);
+        Action::Refill {
+            destination,
+            skip,
+            limit,
+        }
+    }
+
+    fn end_refill(&mut self) {
+        self.refills = self.refills.saturating_sub(1);
+        if let Some(next) = self.waiting_for_refill.pop_front() {
+            if let Some(lane) = self.lanes.get_mut(&next) {
+                lane.awaits_refill = false;
+            }
+            self.list(next);
+        }
+    }
+
+    fn forget_if_idle(&mut self, destination: DestinationKey, key: DeliveryKey, now: Timestamp) {
+        let renewed = self
+            .lanes
+            .get_mut(&destination)
+            .and_then(|lane| lane.release_if_idle(key));
+        if let Some(delivery) = renewed {
+            self.requeue(delivery, None, true, now);
+            self.list(destination);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

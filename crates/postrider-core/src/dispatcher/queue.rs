@@ -1,0 +1,238 @@
+//! What one lane holds in memory: its next due deliveries, by class, in order of their due time.
+
+use std::collections::BTreeMap;
+
+use crate::delivery::{PendingDelivery, Tier};
+use crate::id::DeliveryKey;
+use crate::time::Timestamp;
+
+/// Something that takes memory beside its delivery.
+pub trait Payload: Clone {
+    /// Bytes that it takes, for the dispatcher's budget.
+    fn bytes(&self) -> usize;
+}
+
+/// Why a delivery waits, which decides how it shares the lane. Live traffic never stands behind a backlog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Just accepted.
+    Fresh,
+    /// A retry, scheduled or immediate.
+    Retry,
+    /// A first attempt that was read from the store: it has waited for long.
+    Backlog,
+    /// A retry of the slow schedule.
+    LongTerm,
+    /// Part of a replay.
+    Replay,
+}
+
+const CLASSES: usize = 5;
+
+/// Share of each class while several are due: of 19 starts, 8 are fresh and one is a replay.
+const WEIGHTS: [i32; CLASSES] = [8, 5, 4, 1, 1];
+
+impl Class {
+    fn of(delivery: &PendingDelivery, fresh: bool) -> Self {
+        if delivery.replayed {
+            Self::Replay
+        } else if delivery.plan.tier == Tier::LongTerm {
+            Self::LongTerm
+        } else if delivery.progress.attempts > 0 {
+            Self::Retry
+        } else if fresh {
+            Self::Fresh
+        } else {
+            Self::Backlog
+        }
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A delivery that waits, with its payload when that is in memory.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting<P> {
+    pub(super) delivery: PendingDelivery,
+    pub(super) payload: Option<P>,
+}
+
+/// The classes of one lane. Picking is smooth weighted round robin (as nginx picks upstreams): no class starves.
+#[derive(Debug)]
+pub(super) struct Queue<P> {
+    classes: [BTreeMap<(Timestamp, DeliveryKey), Waiting<P>>; CLASSES],
+    credit: [i32; CLASSES],
+    len: usize,
+}
+
+impl<P> Queue<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            classes: std::array::from_fn(|_| BTreeMap::new()),
+            credit: [0; CLASSES],
+            len: 0,
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting<P>, fresh: bool) {
+        let class = Class::of(&waiting.delivery, fresh);
+        let at = (waiting.delivery.plan.due_at, waiting.delivery.key);
+        if self.classes[class.index()].insert(at, waiting).is_none() {
+            self.len += 1;
+        }
+    }
+
+    /// The earliest due time of all.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.classes
+            .iter()
+            .filter_map(|class| class.first_key_value())
+            .map(|((due, _), _)| *due)
+            .min()
+    }
+
+    /// Takes the due delivery whose class has waited for its share the longest.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Waiting<P>> {
+        let mut total = 0;
+        let mut chosen: Option<usize> = None;
+        for (index, class) in self.classes.iter().enumerate() {
+            let due = class.first_key_value().is_some_and(|((due, _), _)| *due <= now);
+            if !due {
+                self.credit[index] = 0;
+                continue;
+            }
+            total += WEIGHTS[index];
+            self.credit[index] += WEIGHTS[index];
+            if chosen.is_none_or(|best| self.credit[index] > self.credit[best]) {
+                chosen = Some(index);
+            }
+        }
+        let index = chosen?;
+        self.credit[index] -= total;
+        self.len -= 1;
+        self.classes[index].pop_first().map(|(_, waiting)| waiting)
+    }
+
+    /// Takes a delivery out by name.
+    pub(super) fn remove(&mut self, key: DeliveryKey, due: Timestamp) -> Option<Waiting<P>> {
+        let found = self
+            .classes
+            .iter_mut()
+            .find_map(|class| class.remove(&(due, key)))?;
+        self.len -= 1;
+        Some(found)
+    }
+
+    /// Takes out the delivery that is due last among those that may go back to the store.
+    pub(super) fn evict(&mut self, may_go: impl Fn(DeliveryKey) -> bool) -> Option<Waiting<P>> {
+        let last = self
+            .classes
+            .iter()
+            .filter_map(|class| {
+                class
+                    .keys()
+                    .rev()
+                    .take(EVICTION_SCAN)
+                    .find(|(_, key)| may_go(*key))
+            })
+            .max()
+            .copied()?;
+        self.remove(last.1, last.0)
+    }
+}
+
+/// How many deliveries of a class are looked at for one that may go. Few are unsettled at a time.
+const EVICTION_SCAN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::delivery::{Plan, Progress};
+    use crate::id::{DestinationKey, EventKey, TenantKey};
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn waiting(key: i64, change: impl Fn(&mut PendingDelivery)) -> Waiting<()> {
+        let mut delivery = PendingDelivery {
+            key: DeliveryKey(key),
+            event: EventKey(key),
+            tenant: TenantKey(1),
+            destination: DestinationKey(1),
+            plan: Plan::first(NOW),
+            progress: Progress::new(NOW),
+            retryable: true,
+            replayed: false,
+            last_attempt: None,
+        };
+        change(&mut delivery);
+        Waiting {
+            delivery,
+            payload: None,
+        }
+    }
+
+    #[test]
+    fn due_classes_share_by_weight_and_none_starves() {
+        let mut queue = Queue::new();
+        for n in 0..1_000 {
+            queue.push(waiting(n, |_| ()), true);
+            queue.push(waiting(10_000 + n, |_| ()), false);
+            queue.push(waiting(20_000 + n, |d| d.progress.attempts = 1), false);
+            queue.push(waiting(30_000 + n, |d| d.plan.tier = Tier::LongTerm), false);
+            queue.push(waiting(40_000 + n, |d| d.replayed = true), false);
+        }
+        let mut counts = [0; CLASSES];
+        let mut taken = Vec::new();
+        for _ in 0..190 {
+            let key = queue.pop_due(NOW).map_or(-1, |w| w.delivery.key.0);
+            taken.push(key);
+            counts[usize::try_from(key / 10_000).unwrap()] += 1;
+        }
+        assert_eq!(
+            counts,
+            [80, 40, 50, 10, 10],
+            "fresh, backlog, retry, long-term, replay of 190"
+        );
+        assert!(
+            taken[..19].iter().any(|key| *key >= 40_000),
+            "a replay within one turn of weights"
+        );
+    }
+
+    #[test]
+    fn nothing_leaves_before_it_is_due() {
+        let mut queue = Queue::new();
+        queue.push(
+            waiting(1, |d| d.plan.due_at = NOW.plus(Duration::from_millis(1))),
+            false,
+        );
+        assert!(queue.pop_due(NOW).is_none());
+        assert_eq!(queue.next_due(), Some(NOW.plus(Duration::from_millis(1))));
+        assert!(queue.pop_due(NOW.plus(Duration::from_millis(1))).is_some());
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn eviction_takes_the_latest_that_may_go() {
+        let mut queue = Queue::new();
+        for n in 1..=3_i64 {
+            queue.push(
+                waiting(n, |d| {
+                    d.plan.due_at = NOW.plus(Duration::from_secs(n.unsigned_abs()));
+                }),
+                false,
+            );
+        }
+        let gone = queue.evict(|key| key != DeliveryKey(3)).map(|w| w.delivery.key);
+        assert_eq!(gone, Some(DeliveryKey(2)));
+        assert_eq!(queue.len(), 2);
+    }
+}
