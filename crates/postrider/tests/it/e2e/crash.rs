@@ -185,8 +185,9 @@ impl Trial {
         }
     }
 
-    /// Waits for `more` acknowledged events, then kills the server and starts it again.
-    async fn round(&mut self, round: u64, more: usize) {
+    /// Waits for `more` acknowledged events, then kills the server and starts it again; answers how many planned attempts
+    /// could be compared.
+    async fn round(&mut self, round: u64, more: usize) -> usize {
         let count = || self.acknowledged.count.load(Ordering::Relaxed);
         let moment = count() + more;
         eventually("more is acknowledged", BOUND, async || {
@@ -210,10 +211,7 @@ impl Trial {
             assert_eq!(found, plan, "{id}: the schedule moved");
             compared += 1;
         }
-        println!(
-            "round {round}: {} acknowledged, {compared} plans unmoved",
-            count()
-        );
+        compared
     }
 
     /// Stops the load and waits until the server has nothing left to do for it; answers what was acknowledged.
@@ -249,9 +247,10 @@ async fn what_was_acknowledged_is_delivered() {
     let mut random = Random(seed);
     let mut trial = Trial::start().await;
     for round in 1..=rounds {
-        trial
+        let compared = trial
             .round(round, 50 + usize::try_from(random.below(950)).unwrap())
             .await;
+        println!("round {round}: {compared} plans unmoved");
     }
     let ids = trial.finish().await;
 
