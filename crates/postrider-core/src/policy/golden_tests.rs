@@ -196,9 +196,10 @@ fn the_preview_of_three_tier() {
     );
     let tiers = preview.attempts.iter().map(|attempt| attempt.tier);
     assert_eq!(tiers.take_while(|tier| *tier == Tier::Backoff).count(), 7);
+    // The 100th comes at 7,695 s + 93 * 2,700 s; none is planned beyond 72 h.
     assert_eq!(
-        preview.window.latest_ms, 259_200_000,
-        "no attempt is planned beyond the window"
+        (preview.window.expected_ms, preview.window.latest_ms),
+        (258_795_000, 259_200_000)
     );
 }
 
@@ -257,4 +258,31 @@ fn the_preview_of_what_is_final() {
         let preview = policy.preview(&Outcome::status(status));
         assert_eq!((preview.attempts.len(), preview.ends), (1, ends), "{status}");
     }
+}
+
+#[test]
+fn outcomes_by_word() {
+    assert_eq!(assume("503"), Ok(Outcome::status(503)));
+    assert_eq!(
+        assume("connect_refused"),
+        Ok(Outcome::Failed(ErrorKind::ConnectRefused))
+    );
+    for word in ["", "99", "100", "1000", "+50", "slow"] {
+        assert_eq!(assume(word).expect_err(word).field, "outcome");
+    }
+}
+
+#[test]
+fn offsets_become_instants() {
+    let offset = Range {
+        earliest_ms: 0,
+        expected_ms: 500,
+        latest_ms: 1_000,
+    };
+    let instants = offset.instants(Timestamp::from_millis(1_767_225_600_000));
+    let text = serde_json::to_string(&instants).expect("serialises");
+    assert_eq!(
+        text,
+        r#"{"earliest":"2026-01-01T00:00:00.000Z","expected":"2026-01-01T00:00:00.500Z","latest":"2026-01-01T00:00:01.000Z"}"#
+    );
 }
