@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use postrider_store::Store;
 
 pub(crate) use fixture::*;
+pub(crate) use listing::all_events;
 
 /// A database of its own for each test.
 #[async_trait]
