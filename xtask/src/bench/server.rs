@@ -119,17 +119,10 @@ impl Server {
 fn spawn(address: SocketAddr, folder: &TempDir) -> Result<Child> {
     Command::new(binary("postrider"))
         // `dev` differs from `serve` only in defaults: here, that destinations may be on loopback.
-        .args([
-            "dev",
-            "--api-key",
-            KEY,
-            "--listen",
-            &address.to_string(),
-            "--data-dir",
-        ])
+        .args(["dev", "--api-key", KEY, "--listen", &address.to_string()])
+        .args(["--log-level", "warn", "--data-dir"])
         .arg(folder.path().join("data"))
         .current_dir(folder.path())
-        .env("POSTRIDER_LOG", "warn")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .kill_on_drop(true)
