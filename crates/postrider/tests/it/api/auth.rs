@@ -9,7 +9,11 @@ async fn with_header(server: &Server, path: &str, authorization: Option<&str>) -
     if let Some(value) = authorization {
         request = request.header(header::AUTHORIZATION, value);
     }
-    server.send(request.body(Body::empty()).unwrap()).await.status.as_u16()
+    server
+        .send(request.body(Body::empty()).unwrap())
+        .await
+        .status
+        .as_u16()
 }
 
 #[tokio::test]
@@ -77,7 +81,10 @@ async fn an_empty_key_never_means_open() {
     for keys in [vec![], vec![postrider_core::secret::Secret::new("")]] {
         let server = Server::with(super::server::loopback(), |config| config.api_keys = keys).await;
         assert_eq!(with_header(&server, "/api/v1/tenants", None).await, 401);
-        assert_eq!(with_header(&server, "/api/v1/tenants", Some("Bearer ")).await, 401);
+        assert_eq!(
+            with_header(&server, "/api/v1/tenants", Some("Bearer ")).await,
+            401
+        );
     }
 }
 
@@ -88,5 +95,8 @@ async fn metrics_can_be_protected() {
     let rules = super::server::loopback();
     let closed = Server::with(rules, |config| config.protect_metrics = true).await;
     assert_eq!(with_header(&closed, "/metrics", None).await, 401);
-    assert_eq!(with_header(&closed, "/metrics", Some(&format!("Bearer {KEY}"))).await, 200);
+    assert_eq!(
+        with_header(&closed, "/metrics", Some(&format!("Bearer {KEY}"))).await,
+        200
+    );
 }

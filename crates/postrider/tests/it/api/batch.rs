@@ -11,7 +11,10 @@ async fn server() -> Server {
 
 fn event(more: Value) -> Value {
     let mut event = json!({ "tenant_id": "acme", "topic": "t", "data": {} });
-    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    event
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     event
 }
 
@@ -29,9 +32,7 @@ async fn each_event_has_its_own_answer() {
         let server = server().await;
         server.publish(json!({ "id": "old" })).await;
         let answer = server.post("/publish/batch", body).await.expect(202);
-        let stored = |id: &str, duplicate: bool, to: Value| {
-            json!({ "status": 202, "id": id, "duplicate": duplicate, "destination_ids": to })
-        };
+        let stored = |id: &str, duplicate: bool, to: Value| json!({ "status": 202, "id": id, "duplicate": duplicate, "destination_ids": to });
         let expected = json!({
             "accepted": 4,
             "failed": 2,
@@ -57,7 +58,10 @@ async fn data_keep_their_bytes() {
     let data = r#"{"z": 1.0, "a":9007199254740993,"a":1e2}"#;
     let body = format!(r#"[{{"tenant_id":"acme","data":{data}}}]"#);
     server.post("/publish/batch", body).await.expect(202);
-    assert_eq!(server.due().await[0].payload.as_ref().unwrap().data, data.as_bytes());
+    assert_eq!(
+        server.due().await[0].payload.as_ref().unwrap().data,
+        data.as_bytes()
+    );
 }
 
 #[tokio::test]
@@ -69,10 +73,17 @@ async fn one_to_a_thousand_events() {
         assert_eq!(refused["data"], json!(["events must have 1 to 1000 items"]));
     }
     let accepted = server.post("/publish/batch", batch(1_000)).await.expect(202);
-    assert_eq!((&accepted["accepted"], &accepted["failed"]), (&json!(1_000), &json!(0)));
+    assert_eq!(
+        (&accepted["accepted"], &accepted["failed"]),
+        (&json!(1_000), &json!(0))
+    );
     assert_eq!(server.due().await.len(), 1_000);
     for body in ["", "null", "5", "{}", r#"{"events":{}}"#, "[1,"] {
-        assert_eq!(server.post("/publish/batch", body).await.expect(422)["message"], "invalid JSON", "{body}");
+        assert_eq!(
+            server.post("/publish/batch", body).await.expect(422)["message"],
+            "invalid JSON",
+            "{body}"
+        );
     }
 }
 
@@ -90,6 +101,9 @@ async fn one_event_too_large_does_not_stop_the_others() {
     let large = event(json!({ "data": { "x": "x".repeat(200) } }));
     let body = json!([event(json!({})), large, event(json!({}))]);
     let answer = server.post("/publish/batch", body).await.expect(202);
-    assert_eq!(answer["results"][1], json!({ "status": 413, "message": "event too large" }));
+    assert_eq!(
+        answer["results"][1],
+        json!({ "status": 413, "message": "event too large" })
+    );
     assert_eq!(answer["accepted"], 2);
 }

@@ -34,18 +34,30 @@ async fn what_is_absent_stays() {
     assert_eq!(patched(&server, json!({})).await, before);
     assert_eq!(patched(&server, json!({ "type": "webhook" })).await, before);
     let nothing = json!({ "config": {}, "credentials": {}, "metadata": {}, "delivery_metadata": {} });
-    assert_eq!(patched(&server, nothing).await, before, "an empty object changes no map");
+    assert_eq!(
+        patched(&server, nothing).await,
+        before,
+        "an empty object changes no map"
+    );
 }
 
 #[tokio::test]
 async fn null_clears() {
     let server = server().await;
-    let cleared = patched(&server, json!({ "metadata": null, "delivery_metadata": null, "filter": null })).await;
+    let cleared = patched(
+        &server,
+        json!({ "metadata": null, "delivery_metadata": null, "filter": null }),
+    )
+    .await;
     for field in ["metadata", "delivery_metadata", "filter"] {
         assert!(cleared.get(field).is_none(), "{field}");
     }
     let refused = server.patch(PATH, json!({ "config": null })).await.expect(422);
-    assert_eq!(refused["data"], json!(["config.url is required"]), "cleared, then validated");
+    assert_eq!(
+        refused["data"],
+        json!(["config.url is required"]),
+        "cleared, then validated"
+    );
     let refused = server.patch(PATH, json!({ "topics": null })).await.expect(422);
     assert_eq!(refused["data"], json!(["topics is required"]));
     let refused = server.patch(PATH, json!({ "topics": [] })).await.expect(422);
@@ -57,7 +69,10 @@ async fn an_empty_filter_matches_everything() {
     let server = server().await;
     for empty in ["{}", "{ \n }"] {
         patched(&server, json!({ "filter": { "data": { "n": 1 } } })).await;
-        let cleared = server.patch(PATH, format!(r#"{{"filter":{empty}}}"#)).await.expect(200);
+        let cleared = server
+            .patch(PATH, format!(r#"{{"filter":{empty}}}"#))
+            .await
+            .expect(200);
         assert!(cleared.get("filter").is_none());
     }
 }
@@ -73,7 +88,10 @@ async fn objects_are_merged_and_their_nulls_delete() {
     let merged = patched(&server, change).await;
     assert_eq!(merged["metadata"], json!({ "two": "zwei", "three": "3" }));
     assert!(merged.get("delivery_metadata").is_none(), "nothing is left");
-    assert_eq!(merged["config"], json!({ "url": "https://example.com/in", "timeout_seconds": "11" }));
+    assert_eq!(
+        merged["config"],
+        json!({ "url": "https://example.com/in", "timeout_seconds": "11" })
+    );
 }
 
 #[tokio::test]
@@ -83,7 +101,10 @@ async fn filter_and_topics_are_replaced() {
     let replaced = patched(&server, change).await;
     assert_eq!(replaced["filter"], json!({ "topic": "x" }));
     assert_eq!(replaced["topics"], json!(["c.d", "e.f"]));
-    assert_eq!(patched(&server, json!({ "topics": "*" })).await["topics"], json!(["*"]));
+    assert_eq!(
+        patched(&server, json!({ "topics": "*" })).await["topics"],
+        json!(["*"])
+    );
 }
 
 #[tokio::test]
@@ -91,9 +112,15 @@ async fn disabled_at_disables_since_then_and_null_enables() {
     let server = server().await;
     let disabled = patched(&server, json!({ "disabled_at": "2025-06-01T00:00:00Z" })).await;
     assert_eq!(disabled["disabled_at"], "2025-06-01T00:00:00.000Z");
-    let refused = server.patch(PATH, json!({ "disabled_at": "2026-01-01T00:00:01Z" })).await.expect(422);
+    let refused = server
+        .patch(PATH, json!({ "disabled_at": "2026-01-01T00:00:01Z" }))
+        .await
+        .expect(422);
     assert_eq!(refused["data"], json!(["disabled_at must not be in the future"]));
-    assert_eq!(patched(&server, json!({ "disabled_at": null })).await["disabled_at"], json!(null));
+    assert_eq!(
+        patched(&server, json!({ "disabled_at": null })).await["disabled_at"],
+        json!(null)
+    );
 }
 
 #[tokio::test]
@@ -121,14 +148,24 @@ async fn rotation_keeps_the_secret_before_for_a_day() {
     let second = rotated["credentials"]["secret"].clone();
     assert_ne!(first, second);
     assert_eq!(rotated["credentials"]["previous_secret"], first);
-    assert_eq!(rotated["credentials"]["previous_secret_invalid_at"], "2026-01-02T00:00:00.000Z");
+    assert_eq!(
+        rotated["credentials"]["previous_secret_invalid_at"],
+        "2026-01-02T00:00:00.000Z"
+    );
     server.advance(Duration::from_secs(3_600));
     let again = patched(&server, json!({ "credentials": { "rotate_secret": "true" } })).await;
     assert_eq!(again["credentials"]["previous_secret"], second);
-    assert_eq!(again["credentials"]["previous_secret_invalid_at"], "2026-01-02T01:00:00.000Z");
+    assert_eq!(
+        again["credentials"]["previous_secret_invalid_at"],
+        "2026-01-02T01:00:00.000Z"
+    );
     server.advance(Duration::from_secs(24 * 3_600));
     let later = server.get(PATH).await.expect(200);
-    assert_eq!(later["credentials"], json!({ "secret": again["credentials"]["secret"] }), "it has run out");
+    assert_eq!(
+        later["credentials"],
+        json!({ "secret": again["credentials"]["secret"] }),
+        "it has run out"
+    );
 }
 
 #[tokio::test]
@@ -149,13 +186,30 @@ async fn rotation_takes_a_given_secret_and_end() {
 async fn a_destination_always_has_a_secret() {
     let server = server().await;
     let before = server.get(PATH).await.expect(200)["credentials"]["secret"].clone();
-    for change in [json!({ "credentials": null }), json!({ "credentials": { "secret": null } })] {
+    for change in [
+        json!({ "credentials": null }),
+        json!({ "credentials": { "secret": null } }),
+    ] {
         let after = patched(&server, change).await["credentials"]["secret"].clone();
         assert!(after.as_str().unwrap().starts_with("whsec_"));
         assert_ne!(after, before);
     }
-    let refused = server.patch(PATH, json!({ "credentials": { "secret": "guess" } })).await.expect(422);
-    assert!(refused["data"][0].as_str().unwrap().starts_with("credentials.secret is invalid"));
-    let refused = server.patch(PATH, json!({ "credentials": { "rotate_secret": "maybe" } })).await.expect(422);
-    assert_eq!(refused["data"], json!(["credentials.rotate_secret must be true or false"]));
+    let refused = server
+        .patch(PATH, json!({ "credentials": { "secret": "guess" } }))
+        .await
+        .expect(422);
+    assert!(
+        refused["data"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("credentials.secret is invalid")
+    );
+    let refused = server
+        .patch(PATH, json!({ "credentials": { "rotate_secret": "maybe" } }))
+        .await
+        .expect(422);
+    assert_eq!(
+        refused["data"],
+        json!(["credentials.rotate_secret must be true or false"])
+    );
 }

@@ -18,13 +18,16 @@ async fn a_closed_store_answers_503_and_memory_stays_as_it_was() {
     server.destination("d", json!({})).await;
     server.store.close().await;
     let path = "/tenants/acme/destinations";
-    let new = json!({ "id": "new", "type": "webhook", "topics": "*", "config": { "url": "https://example.com" } });
+    let new =
+        json!({ "id": "new", "type": "webhook", "topics": "*", "config": { "url": "https://example.com" } });
     let event = json!({ "tenant_id": "acme", "data": {} });
     for answer in [
         server.post("/publish", &event).await,
         server.post("/publish/batch", json!([event])).await,
         server.post(path, new).await,
-        server.patch(&format!("{path}/d"), json!({ "metadata": { "a": "b" } })).await,
+        server
+            .patch(&format!("{path}/d"), json!({ "metadata": { "a": "b" } }))
+            .await,
         server.put(&format!("{path}/d/disable"), "").await,
         server.delete(&format!("{path}/d")).await,
         server.put("/tenants/other", "").await,
@@ -36,7 +39,10 @@ async fn a_closed_store_answers_503_and_memory_stays_as_it_was() {
     }
     let list = server.get(path).await.expect(200);
     assert_eq!(list.as_array().unwrap().len(), 1);
-    assert_eq!((&list[0]["disabled_at"], list[0].get("metadata")), (&json!(null), None));
+    assert_eq!(
+        (&list[0]["disabled_at"], list[0].get("metadata")),
+        (&json!(null), None)
+    );
     server.get("/tenants/other").await.expect(404);
 }
 
@@ -71,7 +77,10 @@ async fn an_answered_publish_is_there_after_a_restart() {
     server.destination("d", json!({})).await;
     let published = server.publish(json!({ "id": "e" })).await;
     let server = server.restart(Rules::default()).await;
-    assert_eq!(server.publish(json!({ "id": "e" })).await["duplicate"], json!(true));
+    assert_eq!(
+        server.publish(json!({ "id": "e" })).await["duplicate"],
+        json!(true)
+    );
     let event = server.get("/events/e").await.expect(200);
     assert_eq!(event["matched_destination_ids"], published["destination_ids"]);
 }

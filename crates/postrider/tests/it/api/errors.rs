@@ -13,7 +13,10 @@ async fn unknown_routes_and_wrong_methods_are_json_too() {
         assert_eq!(server.send(request).await.expect(404), expected, "{path}");
     }
     let answer = server.call(Method::POST, "/tenants/acme", "").await;
-    assert_eq!(answer.expect(405), json!({ "status": 405, "message": "method not allowed" }));
+    assert_eq!(
+        answer.expect(405),
+        json!({ "status": 405, "message": "method not allowed" })
+    );
     assert!(answer.headers.contains_key("allow"));
 }
 
@@ -26,7 +29,10 @@ async fn bodies_that_are_no_json_objects_say_where() {
         (b"[]", "expected an object"),
         (b"\"text\"", "expected an object"),
         (b"{\"a\":}", "expected value at line 1 column 6"),
-        (b"{\"id\":\"a\",\"id\":\"b\"}", "duplicate field `id` at line 1 column 14"),
+        (
+            b"{\"id\":\"a\",\"id\":\"b\"}",
+            "duplicate field `id` at line 1 column 14",
+        ),
         (b"{\"a\":\"\xff\"}", "invalid UTF-8 at byte 6"),
     ];
     for (body, detail) in table {
@@ -41,7 +47,10 @@ async fn a_body_over_the_limit_is_413() {
     let server = Server::with(super::server::loopback(), |config| config.max_body_bytes = 100).await;
     let body = json!({ "tenant_id": "t", "data": { "a": "x".repeat(100) } }).to_string();
     let refused = server.post("/publish", &body).await.expect(413);
-    assert_eq!(refused, json!({ "status": 413, "message": "request body too large" }));
+    assert_eq!(
+        refused,
+        json!({ "status": 413, "message": "request body too large" })
+    );
     let small = json!({ "tenant_id": "t", "data": { "a": "x" } });
     server.post("/publish", small).await.expect(202);
 }
@@ -69,5 +78,8 @@ async fn a_path_that_is_not_utf_8_is_refused() {
 #[tokio::test]
 async fn too_many_query_parameters_are_refused() {
     let server = Server::start().await;
-    server.get(&format!("/events?{}", "id=a&".repeat(1_001))).await.expect(400);
+    server
+        .get(&format!("/events?{}", "id=a&".repeat(1_001)))
+        .await
+        .expect(400);
 }

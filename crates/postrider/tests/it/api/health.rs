@@ -7,7 +7,9 @@ use serde_json::json;
 use super::server::{Answer, Server};
 
 async fn bare(server: &Server, path: &str) -> Answer {
-    server.send(Request::builder().uri(path).body(Body::empty()).unwrap()).await
+    server
+        .send(Request::builder().uri(path).body(Body::empty()).unwrap())
+        .await
 }
 
 #[tokio::test]
@@ -22,10 +24,15 @@ async fn healthz_tells_each_worker() {
         });
         assert_eq!(bare(&server, path).await.expect(200), healthy);
     }
-    server.health.set("engine", WorkerState::Failed("it panicked".to_owned()));
+    server
+        .health
+        .set("engine", WorkerState::Failed("it panicked".to_owned()));
     let failed = bare(&server, "/healthz").await.expect(503);
     assert_eq!(failed["status"], "failed");
-    assert_eq!(failed["workers"]["engine"], json!({ "status": "failed", "reason": "it panicked" }));
+    assert_eq!(
+        failed["workers"]["engine"],
+        json!({ "status": "failed", "reason": "it panicked" })
+    );
 }
 
 #[tokio::test]
@@ -46,5 +53,11 @@ async fn metrics_are_text() {
     let answer = bare(&server, "/metrics").await;
     assert_eq!(answer.status.as_u16(), 200);
     assert!(answer.headers["content-type"].to_str().unwrap().contains("text"));
-    assert!(answer.text().contains("postrider_publishes_total{result=\"accepted\"} 1"), "{}", answer.text());
+    assert!(
+        answer
+            .text()
+            .contains("postrider_publishes_total{result=\"accepted\"} 1"),
+        "{}",
+        answer.text()
+    );
 }

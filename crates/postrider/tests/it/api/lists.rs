@@ -10,7 +10,12 @@ use serde_json::{Value, json};
 use super::server::{START, Server};
 
 fn ids(page: &Value) -> Vec<&str> {
-    page["models"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect()
+    page["models"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect()
 }
 
 /// Event `e1` of acme: 500 with a retry in 2 s at `d`; event `e2`: timeout, dead at `d`; event `e3` of another tenant.
@@ -22,11 +27,22 @@ async fn server() -> Server {
     let due = server.due().await;
     let now = Timestamp::from_millis(START);
     let delay = Duration::from_secs(2);
-    let plan = Plan { due_at: now.plus(delay), delay, tier: Tier::Backoff, cause: DelayCause::Backoff };
-    let progress = Progress { attempts: 1, scheduled: 1, ..Progress::new(now) };
+    let plan = Plan {
+        due_at: now.plus(delay),
+        delay,
+        tier: Tier::Backoff,
+        cause: DelayCause::Backoff,
+    };
+    let progress = Progress {
+        attempts: 1,
+        scheduled: 1,
+        ..Progress::new(now)
+    };
     server.settle(&due[0], Ok(500), Next::Retry(plan, progress)).await;
     server.advance(Duration::from_secs(60));
-    server.publish(json!({ "id": "e2", "topic": "user.created" })).await;
+    server
+        .publish(json!({ "id": "e2", "topic": "user.created" }))
+        .await;
     let due = server.due().await;
     let dead = Next::Dead(DeadReason::ExhaustedRetries, Category::Timeout);
     server.settle(&due[0], Err(ErrorKind::Timeout), dead).await;
@@ -60,14 +76,21 @@ async fn attempts_have_the_contracts_fields_and_more() {
     let failed = server.get("/attempts?event_id=e2").await.expect(200);
     let failed = &failed["models"][0];
     assert_eq!(failed["code"], "timeout");
-    assert_eq!(failed["error"], json!({ "kind": "timeout", "category": "timeout" }));
-    assert_eq!((&failed["delivery_status"], &failed["next_attempt_at"]), (&json!("dead"), &json!(null)));
+    assert_eq!(
+        failed["error"],
+        json!({ "kind": "timeout", "category": "timeout" })
+    );
+    assert_eq!(
+        (&failed["delivery_status"], &failed["next_attempt_at"]),
+        (&json!("dead"), &json!(null))
+    );
 }
 
 #[tokio::test]
 async fn include_adds_what_it_names() {
     let server = server().await;
-    let path = "/attempts?event_id=e1&include[]=event&include[]=response_data&include[]=request_data&include[]=x";
+    let path =
+        "/attempts?event_id=e1&include[]=event&include[]=response_data&include[]=request_data&include[]=x";
     let list = server.get(path).await.expect(200);
     let attempt = &list["models"][0];
     let event = json!({
@@ -79,14 +102,23 @@ async fn include_adds_what_it_names() {
         "status": 500, "body": "oops", "truncated": false, "headers": [{ "name": "x-msg", "value": "café" }],
     });
     assert_eq!(attempt["response_data"], response);
-    assert_eq!(attempt["request_data"]["headers"][0], json!({ "name": "webhook-id", "value": "evt_1" }));
+    assert_eq!(
+        attempt["request_data"]["headers"][0],
+        json!({ "name": "webhook-id", "value": "evt_1" })
+    );
     assert!(attempt.get("destination").is_none());
     let id = attempt["id"].as_str().unwrap();
-    let one = server.get(&format!("/attempts/{id}?include=event.data,destination")).await.expect(200);
+    let one = server
+        .get(&format!("/attempts/{id}?include=event.data,destination"))
+        .await
+        .expect(200);
     assert_eq!(one["event"]["data"], json!({ "n": 1 }));
     assert_eq!(one["destination"]["credentials"], json!({ "secret": "***" }));
     server.delete("/tenants/acme/destinations/d").await.expect(200);
-    let one = server.get(&format!("/attempts/{id}?include=destination")).await.expect(200);
+    let one = server
+        .get(&format!("/attempts/{id}?include=destination"))
+        .await
+        .expect(200);
     assert!(one.get("destination").is_none(), "it is deleted");
 }
 
@@ -96,7 +128,10 @@ async fn attempts_are_filtered() {
     let events = async |query: &str| -> Vec<String> {
         let list = server.get(&format!("/attempts?{query}")).await.expect(200);
         let models = list["models"].as_array().unwrap();
-        models.iter().map(|one| one["event_id"].as_str().unwrap().to_owned()).collect()
+        models
+            .iter()
+            .map(|one| one["event_id"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(events("").await, ["e2", "e1"]);
     assert_eq!(events("dir=asc").await, ["e1", "e2"]);
@@ -119,12 +154,24 @@ async fn attempts_of_a_destination() {
     let list = server.get(path).await.expect(200);
     assert_eq!(list["models"].as_array().unwrap().len(), 2);
     let id = list["models"][0]["id"].as_str().unwrap();
-    assert_eq!(server.get(&format!("{path}/{id}")).await.expect(200), list["models"][0]);
-    server.get("/tenants/acme/destinations/x/attempts").await.expect(404);
-    server.get("/tenants/nobody/destinations/d/attempts").await.expect(404);
+    assert_eq!(
+        server.get(&format!("{path}/{id}")).await.expect(200),
+        list["models"][0]
+    );
+    server
+        .get("/tenants/acme/destinations/x/attempts")
+        .await
+        .expect(404);
+    server
+        .get("/tenants/nobody/destinations/d/attempts")
+        .await
+        .expect(404);
     server.destination("other", json!({})).await;
     let elsewhere = format!("/tenants/acme/destinations/other/attempts/{id}");
-    assert_eq!(server.get(&elsewhere).await.expect(404)["message"], "attempt not found");
+    assert_eq!(
+        server.get(&elsewhere).await.expect(404)["message"],
+        "attempt not found"
+    );
 }
 
 #[tokio::test]
@@ -148,11 +195,26 @@ async fn deliveries_tell_how_far_and_when_next() {
     assert_eq!(delivery, expected);
     assert_eq!(last["code"], "500");
     let id = id.as_str().unwrap();
-    assert_eq!(server.get(&format!("/deliveries/{id}")).await.expect(200)["event_id"], "e1");
-    assert_eq!(server.get(&format!("/deliveries/{id}?tenant_id=other")).await.status, StatusCode::NOT_FOUND);
-    let dead = server.get("/deliveries?status=dead&status=canceled").await.expect(200);
+    assert_eq!(
+        server.get(&format!("/deliveries/{id}")).await.expect(200)["event_id"],
+        "e1"
+    );
+    assert_eq!(
+        server
+            .get(&format!("/deliveries/{id}?tenant_id=other"))
+            .await
+            .status,
+        StatusCode::NOT_FOUND
+    );
+    let dead = server
+        .get("/deliveries?status=dead&status=canceled")
+        .await
+        .expect(200);
     assert_eq!(dead["models"].as_array().unwrap().len(), 1);
-    assert_eq!((&dead["models"][0]["event_id"], &dead["models"][0]["reason"]), (&json!("e2"), &json!("exhausted_retries")));
+    assert_eq!(
+        (&dead["models"][0]["event_id"], &dead["models"][0]["reason"]),
+        (&json!("e2"), &json!("exhausted_retries"))
+    );
     let refused = server.get("/deliveries?status=lost").await.expect(422);
     let expected = json!({ "query.status": "must be one of: pending, succeeded, dead, canceled" });
     assert_eq!(refused["data"], expected);
@@ -170,7 +232,10 @@ async fn events_are_filtered_and_unmatched_ones_are_listed() {
     assert_eq!(found("id[0]=e1&id[1]=e3").await, ["e3", "e1"]);
     assert_eq!(found("destination_id=d").await, ["e2", "e1"]);
     assert_eq!(found("topic=user.created").await, ["e2"]);
-    assert_eq!(found("time[gt]=2026-01-01T00:00:00Z&time[lte]=2026-01-01T00:01:00Z").await, ["e2"]);
+    assert_eq!(
+        found("time[gt]=2026-01-01T00:00:00Z&time[lte]=2026-01-01T00:01:00Z").await,
+        ["e2"]
+    );
     assert_eq!(found("time[gte]=2026-01-02").await, [""; 0]);
     server.get("/events/nothing").await.expect(404);
 }
@@ -186,14 +251,23 @@ async fn pages_are_exact_while_events_arrive() {
     assert_eq!(first["pagination"]["prev"], json!(null));
     server.publish(json!({ "id": "new" })).await;
     let next = first["pagination"]["next"].as_str().unwrap().to_owned();
-    let second = server.get(&format!("/events?limit=3&next={next}")).await.expect(200);
+    let second = server
+        .get(&format!("/events?limit=3&next={next}"))
+        .await
+        .expect(200);
     assert_eq!(ids(&second), ["e3", "e2", "e1"]);
     let next = second["pagination"]["next"].as_str().unwrap();
-    let third = server.get(&format!("/events?limit=3&next={next}")).await.expect(200);
+    let third = server
+        .get(&format!("/events?limit=3&next={next}"))
+        .await
+        .expect(200);
     assert_eq!(ids(&third), ["e0"]);
     assert_eq!(third["pagination"]["next"], json!(null));
     let prev = second["pagination"]["prev"].as_str().unwrap();
-    let back = server.get(&format!("/events?limit=3&prev={prev}")).await.expect(200);
+    let back = server
+        .get(&format!("/events?limit=3&prev={prev}"))
+        .await
+        .expect(200);
     assert_eq!(ids(&back), ["e6", "e5", "e4"]);
     assert!(back["pagination"]["prev"].is_string(), "the new one is before it");
 }
@@ -209,7 +283,11 @@ async fn cursors_that_were_not_issued_here_are_refused() {
     let tampered = format!("{}0", &next[..next.len() - 1]);
     let other = format!("{}1", &next[..next.len() - 1]);
     let forged = if tampered == next { other } else { tampered };
-    for query in [format!("next={forged}"), "prev=x".to_owned(), format!("next={next}&prev={next}")] {
+    for query in [
+        format!("next={forged}"),
+        "prev=x".to_owned(),
+        format!("next={next}&prev={next}"),
+    ] {
         let refused = server.get(&format!("/events?{query}")).await;
         assert_eq!(refused.expect(400)["status"], 400, "{query}");
     }

@@ -13,12 +13,23 @@ async fn a_dead_letter_is_due_again() {
     server.destination("d", json!({})).await;
     server.publish(json!({ "id": "e" })).await;
     let due = server.due().await;
-    server.settle(&due[0], Ok(404), Next::Dead(DeadReason::PermanentFailure, Category::Http4xx)).await;
-    let answer = server.post("/retry", json!({ "event_id": "e", "destination_id": "d" })).await;
+    server
+        .settle(
+            &due[0],
+            Ok(404),
+            Next::Dead(DeadReason::PermanentFailure, Category::Http4xx),
+        )
+        .await;
+    let answer = server
+        .post("/retry", json!({ "event_id": "e", "destination_id": "d" }))
+        .await;
     assert_eq!(answer.expect(202), json!({ "success": true }));
     let arrivals = server.store.feed().arrivals().await;
     assert_eq!(arrivals.accepted.len() + arrivals.rescheduled.len(), 1);
-    assert_eq!(server.get("/deliveries?event_id=e").await.expect(200)["models"][0]["status"], "pending");
+    assert_eq!(
+        server.get("/deliveries?event_id=e").await.expect(200)["models"][0]["status"],
+        "pending"
+    );
 }
 
 #[tokio::test]
@@ -29,19 +40,39 @@ async fn what_cannot_be_retried_says_why() {
     server.publish(json!({ "id": "e" })).await;
     server.destination("later", json!({})).await;
     server.destination("off", json!({})).await;
-    server.put("/tenants/acme/destinations/off/disable", "").await.expect(200);
+    server
+        .put("/tenants/acme/destinations/off/disable", "")
+        .await
+        .expect(200);
     let retry = async |event: &str, destination: &str| {
-        server.post("/retry", json!({ "event_id": event, "destination_id": destination })).await
+        server
+            .post(
+                "/retry",
+                json!({ "event_id": event, "destination_id": destination }),
+            )
+            .await
     };
-    assert_eq!(retry("nothing", "d").await.expect(404)["message"], "event not found");
-    assert_eq!(retry("e", "nowhere").await.expect(404)["message"], "destination not found");
-    assert_eq!(retry("e", "later").await.expect(400)["message"], "destination does not match event");
+    assert_eq!(
+        retry("nothing", "d").await.expect(404)["message"],
+        "event not found"
+    );
+    assert_eq!(
+        retry("e", "nowhere").await.expect(404)["message"],
+        "destination not found"
+    );
+    assert_eq!(
+        retry("e", "later").await.expect(400)["message"],
+        "destination does not match event"
+    );
     let disabled = json!({
         "status": 400, "message": "Destination is disabled", "data": { "error": "destination_disabled" },
     });
     assert_eq!(retry("e", "off").await.expect(400), disabled);
     let refused = server.post("/retry", json!({ "event_id": 1 })).await.expect(422);
-    assert_eq!(refused["data"], json!(["event_id must be a string", "destination_id is required"]));
+    assert_eq!(
+        refused["data"],
+        json!(["event_id must be a string", "destination_id is required"])
+    );
 }
 
 #[tokio::test]
@@ -55,5 +86,8 @@ async fn a_tenant_can_be_named_when_ids_are_shared() {
     let body = json!({ "event_id": "e", "destination_id": "d" });
     server.post("/retry", body).await.expect(202);
     let of_other = json!({ "event_id": "e", "destination_id": "d", "tenant_id": "other" });
-    assert_eq!(server.post("/retry", of_other).await.expect(404)["message"], "destination not found");
+    assert_eq!(
+        server.post("/retry", of_other).await.expect(404)["message"],
+        "destination not found"
+    );
 }

@@ -60,11 +60,17 @@ async fn secrets_are_shown_to_their_owner_only() {
     assert_eq!(created["credentials"]["secret"], SECRET);
     server.publish(json!({ "id": "e" })).await;
     let due = server.due().await;
-    let retry = Next::Retry(Plan::first(due[0].delivery.plan.due_at), Progress::new(due[0].delivery.plan.due_at));
+    let retry = Next::Retry(
+        Plan::first(due[0].delivery.plan.due_at),
+        Progress::new(due[0].delivery.plan.due_at),
+    );
     server.settle(&due[0], Ok(500), retry).await;
-    let bad = json!({ "credentials": { "secret": format!("{SECRET}!") }, "config": { "url": "http://10.0.0.1" } });
+    let bad =
+        json!({ "credentials": { "secret": format!("{SECRET}!") }, "config": { "url": "http://10.0.0.1" } });
     let answers = [
-        server.get("/attempts?include=destination,event.data,response_data,request_data").await,
+        server
+            .get("/attempts?include=destination,event.data,response_data,request_data")
+            .await,
         server.get("/events").await,
         server.get("/deliveries").await,
         server.get("/tenants").await,

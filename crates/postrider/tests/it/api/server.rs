@@ -83,8 +83,10 @@ impl Server {
     }
 
     pub(super) async fn with(rules: Rules, configure: impl FnOnce(&mut ApiConfig)) -> Self {
-        let mut config =
-            ApiConfig { api_keys: vec![Secret::new(KEY), Secret::new(OTHER_KEY)], ..ApiConfig::default() };
+        let mut config = ApiConfig {
+            api_keys: vec![Secret::new(KEY), Secret::new(OTHER_KEY)],
+            ..ApiConfig::default()
+        };
         configure(&mut config);
         Self::open(tempfile::tempdir().unwrap(), rules, config, START).await
     }
@@ -93,7 +95,14 @@ impl Server {
     pub(super) async fn restart(self, rules: Rules) -> Self {
         self.store.close().await;
         let now = self.clock.now().as_millis();
-        let Self { dir, config, router, store, directory, .. } = self;
+        let Self {
+            dir,
+            config,
+            router,
+            store,
+            directory,
+            ..
+        } = self;
         drop((router, store, directory));
         Self::open(dir, rules, config, now).await
     }
@@ -112,18 +121,32 @@ impl Server {
             metrics: Arc::new(Metrics::default()),
             config: config.clone(),
         };
-        Self { router: router(app), store, directory, clock, health, config, dir }
+        Self {
+            router: router(app),
+            store,
+            directory,
+            clock,
+            health,
+            config,
+            dir,
+        }
     }
 
     pub(super) fn advance(&self, by: Duration) {
-        self.clock.0.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+        self.clock
+            .0
+            .fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
     pub(super) async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, body }
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        }
     }
 
     /// A request below `/api/v1` with a key; `body` goes as it is.
@@ -165,14 +188,18 @@ impl Server {
     /// A destination of `acme` with these fields beside the least that it needs.
     pub(super) async fn destination(&self, id: &str, more: Value) -> Value {
         let mut body = json!({ "id": id, "type": "webhook", "topics": "*", "config": { "url": URL } });
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         self.post("/tenants/acme/destinations", body).await.expect(201)
     }
 
     /// Publishes for `acme`; the answer's body.
     pub(super) async fn publish(&self, more: Value) -> Value {
         let mut body = json!({ "tenant_id": "acme", "topic": "order.paid", "data": {} });
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         self.post("/publish", body).await.expect(202)
     }
 
@@ -192,18 +219,31 @@ impl Server {
             status: outcome.ok(),
             error: outcome.err(),
             detail: None,
-            timings: Timings { total: Duration::from_micros(12_345), ..Timings::default() },
+            timings: Timings {
+                total: Duration::from_micros(12_345),
+                ..Timings::default()
+            },
             request_headers: vec![("webhook-id".into(), "evt_1".into())],
             response_headers: vec![("x-msg".into(), Bytes::from_static(b"caf\xe9"))],
             response_body: Bytes::from_static(b"oops"),
             response_truncated: false,
         };
-        let settlement = Settlement { delivery, attempt: Some(attempt), next };
-        self.store.settle(vec![settlement], self.clock.now()).await.unwrap();
+        let settlement = Settlement {
+            delivery,
+            attempt: Some(attempt),
+            next,
+        };
+        self.store
+            .settle(Arc::new(vec![settlement]), self.clock.now())
+            .await
+            .unwrap();
     }
 }
 
 /// Rules under which loopback destinations are allowed.
 pub(super) fn loopback() -> Rules {
-    Rules { guard: Guard::new("127.0.0.0/8", true).unwrap(), ..Rules::default() }
+    Rules {
+        guard: Guard::new("127.0.0.0/8", true).unwrap(),
+        ..Rules::default()
+    }
 }
