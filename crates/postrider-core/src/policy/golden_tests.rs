@@ -259,3 +259,30 @@ fn the_preview_of_what_is_final() {
         assert_eq!((preview.attempts.len(), preview.ends), (1, ends), "{status}");
     }
 }
+
+#[test]
+fn outcomes_by_word() {
+    assert_eq!(assume("503"), Ok(Outcome::status(503)));
+    assert_eq!(
+        assume("connect_refused"),
+        Ok(Outcome::Failed(ErrorKind::ConnectRefused))
+    );
+    for word in ["", "99", "100", "1000", "+50", "slow"] {
+        assert_eq!(assume(word).expect_err(word).field, "outcome");
+    }
+}
+
+#[test]
+fn offsets_become_instants() {
+    let offset = Range {
+        earliest_ms: 0,
+        expected_ms: 500,
+        latest_ms: 1_000,
+    };
+    let instants = offset.instants(Timestamp::from_millis(1_767_225_600_000));
+    let text = serde_json::to_string(&instants).expect("serialises");
+    assert_eq!(
+        text,
+        r#"{"earliest":"2026-01-01T00:00:00.000Z","expected":"2026-01-01T00:00:00.500Z","latest":"2026-01-01T00:00:01.000Z"}"#
+    );
+}
