@@ -15,9 +15,11 @@ pub mod publish;
 pub mod serve;
 pub mod show_config;
 pub mod signal;
+pub mod sink;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::config::error::ConfigError;
@@ -52,6 +54,8 @@ enum Command {
     Dev(serve::DevArgs),
     /// Serve in production
     Serve(serve::ServeArgs),
+    /// Receive webhooks, print them, and misbehave on request
+    Sink(sink::SinkArgs),
     /// Publish an event to a running server
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
@@ -70,6 +74,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Dev(args) => serve::run_dev(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -80,6 +85,15 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+/// Runs a command that waits for sockets.
+fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?
+        .block_on(command)
 }
 
 /// Prints a failure as one line (a configuration with several problems has one line for each).
