@@ -56,7 +56,7 @@ async fn main() {
         .map_or_else(|| "target/cycles".into(), Into::into);
     let _ = std::fs::remove_dir_all(&dir);
     let store = SqliteStore::open(SqliteConfig::new(&dir, SealKey::new(&[7; 32])), START).unwrap();
-    let keys = create(&*store, destinations).await;
+    let keys = create(&store, destinations).await;
     let run = Arc::new(Run {
         store,
         started: Instant::now(),
@@ -68,9 +68,14 @@ async fn main() {
     });
     for with_settling in [false, true] {
         run.over.store(false, Ordering::Relaxed);
-        let before = [&run.accepted, &run.settled, &run.waited_micros].map(|n| n.swap(0, Ordering::Relaxed));
-        drop(before);
-        run.slowest_micros.store(0, Ordering::Relaxed);
+        for counter in [
+            &run.accepted,
+            &run.settled,
+            &run.waited_micros,
+            &run.slowest_micros,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
         let stats = run.store.stats(run.now()).await.unwrap();
         let since = Instant::now();
         let settler = with_settling.then(|| tokio::spawn(settle(Arc::clone(&run))));
