@@ -1,35 +1,512 @@
-//! Custom headers.
-/// Why headers are refused: one text for each wrong one, with its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+//! Headers that users add to requests: custom headers of a destination, and metadata that is sent as headers.
+//!
+//! What a user saves is refused when it could not be sent, or would change how the request is framed, routed or
+//! verified. What an event carries cannot be refused any more without losing the event, so it is made to fit, and
+//! what cannot be made to fit is left out and named. Values may be secrets: no error and no `Debug` shows one.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+
+/// Most headers of one destination, or of one event.
+pub const MAX_HEADERS: usize = 100;
+/// Longest name in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+/// Longest value in bytes.
+pub const MAX_VALUE_BYTES: usize = 8_192;
+/// Most bytes of all names and values together: common servers take 16 to 32 KiB for a whole head.
+pub const MAX_TOTAL_BYTES: usize = 16_384;
+
+/// Names that only the sender may set. Framing and connection: RFC 9110 §7.6.1, RFC 9112, RFC 9113 §8.2.2. The rest
+/// describe the body, negotiate the response's encoding or name the sender.
+const RESERVED_NAMES: [&str; 18] = [
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "upgrade-insecure-requests",
+    "user-agent",
+];
+/// Beginnings of names that only the sender may set: a receiver trusts them because they are signed or ours.
+const RESERVED_PREFIXES: [&str; 2] = ["webhook-", "x-outpost-"];
+/// What follows such a prefix in the sender's own headers.
+const OWN_SUFFIXES: [&str; 7] = [
+    "id",
+    "event-id",
+    "timestamp",
+    "signature",
+    "topic",
+    "attempt",
+    "delivery-id",
+];
+
+/// Why headers are refused: one text for each wrong one, with its name and without its value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
 pub struct InvalidHeaders(pub Vec<String>);
 
-/// Validated names (lower case) and values, ready to be sent.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Validated names (lower case) and values, ready to be sent, in the order in which they were given.
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct CustomHeaders {
     entries: Vec<(String, String)>,
 }
 
 impl CustomHeaders {
-    /// From the JSON text of `config.custom_headers`.
+    /// From the JSON text of `config.custom_headers`: an object of strings.
     ///
     /// # Errors
     /// Every header that is wrong, by name.
-    pub fn parse(_json: &str) -> Result<Self, InvalidHeaders> {
-        todo!()
+    pub fn parse(json: &str) -> Result<Self, InvalidHeaders> {
+        let members: Members = serde_json::from_str(json).map_err(|_| {
+            InvalidHeaders(vec![
+                "must be a JSON object, as {\"x-key\": \"value\"}".to_owned(),
+            ])
+        })?;
+        let mut faults = Vec::new();
+        let mut pairs = Vec::new();
+        for (name, value) in members.0 {
+            match value {
+                Value::String(value) => pairs.push((name, value)),
+                other => faults.push(format!("{} must be a string, is {}", shown(&name), kind(&other))),
+            }
+        }
+        Self::strict(pairs, faults)
     }
-    /// From metadata that becomes headers.
+
+    /// From metadata whose keys are header names as they stand.
     ///
     /// # Errors
     /// Every header that is wrong, by name.
-    pub fn from_metadata(
-        _metadata: &std::collections::BTreeMap<String, String>,
-    ) -> Result<Self, InvalidHeaders> {
-        todo!()
+    pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Self, InvalidHeaders> {
+        Self::strict(
+            metadata
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+            Vec::new(),
+        )
     }
+
+    /// From metadata of an event that must be sent whatever it carries: each key becomes the header `prefix` + key.
+    /// Bytes that no header name or value has are percent-encoded (RFC 3986 §2.1); in such a value `%` is too. Left
+    /// out, and named as the second part of the answer, are headers that the sender sets itself, and those beyond
+    /// the bounds of number and length. `prefix` is lower case, and may be empty.
+    #[must_use]
+    pub fn from_event(metadata: &BTreeMap<String, String>, prefix: &str) -> (Self, Vec<String>) {
+        let mut headers = Self::default();
+        let mut left_out = Vec::new();
+        let mut total = 0;
+        for (key, value) in metadata {
+            let name = format!("{prefix}{}", encode_name(key));
+            let value = encode_value(value);
+            let bytes = name.len() + value.len();
+            let fits = !key.is_empty()
+                && name.len() <= MAX_NAME_BYTES
+                && value.len() <= MAX_VALUE_BYTES
+                && total + bytes <= MAX_TOTAL_BYTES
+                && headers.entries.len() < MAX_HEADERS;
+            let taken = is_own(&name, prefix) || headers.entries.iter().any(|(other, _)| *other == name);
+            if fits && !taken {
+                total += bytes;
+                headers.entries.push((name, value));
+            } else {
+                left_out.push(key.chars().take(64).collect());
+            }
+        }
+        (headers, left_out)
+    }
+
     /// Name and value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn strict(pairs: Vec<(String, String)>, mut faults: Vec<String>) -> Result<Self, InvalidHeaders> {
+        if pairs.len() > MAX_HEADERS {
+            faults.push(format!(
+                "has {} headers, at most {MAX_HEADERS} are possible",
+                pairs.len()
+            ));
+            return Err(InvalidHeaders(faults));
+        }
+        let mut seen = HashSet::new();
+        let mut total = 0;
+        let mut entries = Vec::with_capacity(pairs.len());
+        for (name, value) in pairs {
+            let lower = name.to_ascii_lowercase();
+            if let Some(why) = name_fault(&lower).or_else(|| value_fault(&value)) {
+                faults.push(format!("{} {why}", shown(&name)));
+            } else if !seen.insert(lower.clone()) {
+                faults.push(format!("{} is given twice", shown(&name)));
+            }
+            total += lower.len() + value.len();
+            entries.push((lower, value));
+        }
+        if faults.is_empty() && total > MAX_TOTAL_BYTES {
+            faults.push(format!(
+                "has {total} bytes of headers, at most {MAX_TOTAL_BYTES} are possible"
+            ));
+        }
+        if faults.is_empty() {
+            Ok(Self { entries })
+        } else {
+            Err(InvalidHeaders(faults))
+        }
+    }
+}
+
+impl fmt::Debug for CustomHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(name, _)| (name, "***")))
+            .finish()
+    }
+}
+
+/// The members of a JSON object with repeats, which a map would hide. As long as its text, which the API bounds.
+struct Members(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A name for a message: quoted, escaped, shortened.
+fn shown(name: &str) -> String {
+    format!("{:?}", name.chars().take(64).collect::<String>())
+}
+
+fn name_fault(lower: &str) -> Option<String> {
+    if lower.is_empty() || !lower.bytes().all(is_token_byte) {
+        Some("is no header name: letters, digits and !#$%&'*+-.^_`|~ are possible".to_owned())
+    } else if lower.len() > MAX_NAME_BYTES {
+        Some(format!(
+            "has {} bytes, at most {MAX_NAME_BYTES} are possible",
+            lower.len()
+        ))
+    } else if RESERVED_NAMES.contains(&lower)
+        || RESERVED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix))
+    {
+        Some("is set by the sender and cannot be chosen".to_owned())
+    } else {
+        None
+    }
+}
+
+fn value_fault(value: &str) -> Option<String> {
+    if value.len() > MAX_VALUE_BYTES {
+        Some(format!(
+            "has a value of {} bytes, at most {MAX_VALUE_BYTES} are possible",
+            value.len()
+        ))
+    } else if !value.bytes().all(is_value_byte) {
+        Some("has a value with a line break, a control character or a character outside ASCII".to_owned())
+    } else if value.trim_ascii() != value {
+        Some("has a value that starts or ends with a space".to_owned())
+    } else {
+        None
+    }
+}
+
+/// A `tchar` of RFC 9110 §5.6.2.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// A byte of a field value (RFC 9110 §5.5), without the obsolete ones above ASCII.
+fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (b' '..=b'~').contains(&byte)
+}
+
+/// Whether the sender sets this header itself.
+fn is_own(name: &str, prefix: &str) -> bool {
+    let own_suffix = name
+        .strip_prefix(prefix)
+        .is_some_and(|rest| !prefix.is_empty() && OWN_SUFFIXES.contains(&rest));
+    let reserved = RESERVED_NAMES.contains(&name)
+        || RESERVED_PREFIXES
+            .iter()
+            .any(|reserved| *reserved != prefix && name.starts_with(reserved));
+    own_suffix || reserved
+}
+
+fn encode_name(key: &str) -> String {
+    let mut name = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if is_token_byte(byte) {
+            name.push(char::from(byte.to_ascii_lowercase()));
+        } else {
+            push_encoded(&mut name, byte);
+        }
+    }
+    name.make_ascii_lowercase();
+    name
+}
+
+fn encode_value(value: &str) -> String {
+    if value_fault(value).is_none() || value.len() > MAX_VALUE_BYTES {
+        return value.to_owned();
+    }
+    let mut encoded = String::with_capacity(value.len() + 16);
+    let edge = value.len() - value.trim_ascii_start().len();
+    let end = value.trim_ascii_end().len();
+    for (at, byte) in value.bytes().enumerate() {
+        if is_value_byte(byte) && byte != b'%' && (edge..end).contains(&at) {
+            encoded.push(char::from(byte));
+        } else {
+            push_encoded(&mut encoded, byte);
+        }
+    }
+    encoded
+}
+
+fn push_encoded(text: &mut String, byte: u8) {
+    text.push('%');
+    for digit in [byte >> 4, byte & 0xf] {
+        text.push(char::from(b"0123456789ABCDEF"[usize::from(digit)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(headers: &CustomHeaders) -> Vec<(&str, &str)> {
+        headers.iter().collect()
+    }
+
+    fn faults(json: &str) -> Vec<String> {
+        match CustomHeaders::parse(json) {
+            Ok(headers) => panic!("{json} was accepted as {headers:?}"),
+            Err(InvalidHeaders(faults)) => faults,
+        }
+    }
+
+    fn metadata(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn names_are_lower_case_and_order_is_kept() {
+        let headers =
+            CustomHeaders::parse(r#"{"X-Env":"prod","Authorization":"Bearer a.b=","empty":""}"#).unwrap();
+        assert_eq!(
+            pairs(&headers),
+            [("x-env", "prod"), ("authorization", "Bearer a.b="), ("empty", "")]
+        );
+        assert!(CustomHeaders::parse("{}").unwrap().is_empty());
+    }
+
+    #[test]
+    fn case_79_every_wrong_header_is_named() {
+        let json = r#"{"number":1,"null":null,"array":["a"],"fine":"yes","Host":"h","Content-Length":"1",
+            "Transfer-Encoding":"chunked","webhook-signature":"v1,x","split":"a\r\nb: c","nul":"a\u0000","":"x",
+            "in valid":"x","é":"x","x-é":"x","X-Outpost-Topic":"x","latin":"café","edge":" x"}"#;
+        let faults = faults(json);
+        let named = [
+            "number",
+            "null",
+            "array",
+            "Host",
+            "Content-Length",
+            "Transfer-Encoding",
+            "webhook-signature",
+            "split",
+            "nul",
+            "",
+            "in valid",
+            "é",
+            "x-é",
+            "X-Outpost-Topic",
+            "latin",
+            "edge",
+        ];
+        assert_eq!(faults.len(), named.len(), "{faults:#?}");
+        for name in named {
+            assert!(
+                faults
+                    .iter()
+                    .any(|fault| fault.starts_with(&format!("{name:?} "))),
+                "{name}: {faults:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn case_79_too_large_and_too_many() {
+        let large = format!(r#"{{"big":"{}"}}"#, "a".repeat(65_536));
+        assert_eq!(
+            faults(&large),
+            [r#""big" has a value of 65536 bytes, at most 8192 are possible"#]
+        );
+        for (count, accepted) in [(100, true), (101, false), (500, false), (5_000, false)] {
+            let members: Vec<_> = (0..count).map(|n| format!(r#""x-{n}":"v""#)).collect();
+            let parsed = CustomHeaders::parse(&format!("{{{}}}", members.join(",")));
+            assert_eq!(parsed.is_ok(), accepted, "{count}");
+            assert!(
+                accepted || parsed.unwrap_err().to_string().contains("at most 100"),
+                "{count}"
+            );
+        }
+        let members: Vec<_> = (0..4)
+            .map(|n| format!(r#""x-{n}":"{}""#, "a".repeat(8_000)))
+            .collect();
+        assert!(faults(&format!("{{{}}}", members.join(",")))[0].contains("32012 bytes"));
+    }
+
+    #[test]
+    fn every_hop_by_hop_header_is_refused() {
+        for name in RESERVED_NAMES {
+            let json = format!(r#"{{"{}":"x"}}"#, name.to_uppercase());
+            assert!(faults(&json)[0].contains("set by the sender"), "{name}");
+        }
+    }
+
+    #[test]
+    fn repeats_are_seen_in_any_case() {
+        assert!(faults(r#"{"x-a":"1","x-a":"2"}"#)[0].contains("twice"));
+        assert!(faults(r#"{"x-a":"1","X-A":"1"}"#)[0].contains("twice"));
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for json in ["", "null", "[]", r#""x""#, "{", r#"{"a":"b"} x"#] {
+            assert!(faults(json)[0].contains("JSON object"), "{json}");
+        }
+    }
+
+    #[test]
+    fn saved_metadata_is_judged_like_custom_headers() {
+        let headers = CustomHeaders::from_metadata(&metadata(&[("Source", "billing")])).unwrap();
+        assert_eq!(pairs(&headers), [("source", "billing")]);
+        let refused = CustomHeaders::from_metadata(&metadata(&[("host", "x"), ("a b", "x")])).unwrap_err();
+        assert_eq!(refused.0.len(), 2);
+    }
+
+    #[test]
+    fn events_are_sent_whatever_their_metadata_is() {
+        let given = metadata(&[
+            ("", "x"),
+            ("Order Id", "7"),
+            ("city", "Zürich 100%"),
+            ("edge", " x "),
+            ("plain", "100%"),
+            ("signature", "v1,forged"),
+            ("x", "a\r\nhost: evil"),
+        ]);
+        let (headers, left_out) = CustomHeaders::from_event(&given, "webhook-");
+        let sent = [
+            ("webhook-order%20id", "7"),
+            ("webhook-city", "Z%C3%BCrich 100%25"),
+            ("webhook-edge", "%20x%20"),
+            ("webhook-plain", "100%"),
+            ("webhook-x", "a%0D%0Ahost: evil"),
+        ];
+        assert_eq!(pairs(&headers), sent);
+        assert_eq!(left_out, ["", "signature"]);
+    }
+
+    #[test]
+    fn metadata_cannot_pose_as_the_senders_own_headers() {
+        let given = metadata(&[
+            ("webhook-id", "x"),
+            ("Host", "x"),
+            ("X-Outpost-Signature", "x"),
+            ("source", "x"),
+        ]);
+        let (headers, left_out) = CustomHeaders::from_event(&given, "");
+        assert_eq!(pairs(&headers), [("source", "x")]);
+        assert_eq!(left_out, ["Host", "X-Outpost-Signature", "webhook-id"]);
+        let (headers, _) = CustomHeaders::from_event(&metadata(&[("Host", "x")]), "x-outpost-");
+        assert_eq!(pairs(&headers), [("x-outpost-host", "x")]);
+    }
+
+    #[test]
+    fn metadata_beyond_the_bounds_is_left_out() {
+        let long = "a".repeat(8_193);
+        let fits = "a".repeat(8_000);
+        let given = metadata(&[("a", &fits), ("b", &long), ("c", &fits), ("d", &fits), ("e", "x")]);
+        let (headers, left_out) = CustomHeaders::from_event(&given, "");
+        assert_eq!(
+            headers.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            ["a", "c", "e"]
+        );
+        assert_eq!(left_out, ["b", "d"]);
+    }
+
+    #[test]
+    fn two_keys_that_become_one_name_do_not_make_two_headers() {
+        let (headers, left_out) = CustomHeaders::from_event(&metadata(&[("A", "1"), ("a", "2")]), "");
+        assert_eq!(
+            (pairs(&headers), left_out),
+            (vec![("a", "1")], vec!["a".to_owned()])
+        );
+    }
+
+    #[test]
+    fn values_are_never_shown() {
+        let headers = CustomHeaders::parse(r#"{"authorization":"canary"}"#).unwrap();
+        assert_eq!(format!("{headers:?}"), r#"{"authorization": "***"}"#);
+        for json in [
+            r#"{"x":"canary\n"}"#,
+            r#"{"host":"canary"}"#,
+            r#"{"x":["canary"]}"#,
+            r#"{"x":"canary"#,
+        ] {
+            assert!(!faults(json).join(" ").contains("canary"), "{json}");
+        }
     }
 }

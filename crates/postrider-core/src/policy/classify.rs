@@ -3,6 +3,7 @@
 //! The defaults follow what status codes say about repeating a request (RFC 9110 §15, RFC 6585 §4, RFC 8470
 //! §5.2); a policy's rules come before them, and the first rule that matches decides.
 
+use super::raw::{MatchText, RawRule};
 use crate::outcome::{Answer, Category, ErrorKind, Outcome};
 use crate::words::words;
 
@@ -95,6 +96,16 @@ pub(super) const fn is_momentary(outcome: &Outcome) -> bool {
                 | ErrorKind::ConnectionReset
                 | ErrorKind::ConnectionClosed
         ),
+    }
+}
+
+impl Rule {
+    pub(super) fn written(&self) -> RawRule {
+        RawRule {
+            matches: self.matches.iter().map(|word| MatchText(word.word())).collect(),
+            then: self.then.as_str().into(),
+            max_attempts: self.max_attempts.map(i64::from),
+        }
     }
 }
 

@@ -70,6 +70,14 @@ impl Jitter {
 }
 
 impl Spread {
+    /// No range at all.
+    pub(super) const fn exactly(delay: Duration) -> Self {
+        Self {
+            earliest: delay,
+            latest: delay,
+        }
+    }
+
     /// The delay at `fraction` (`0.0..1.0`) of the range, in whole milliseconds.
     pub(super) fn at(self, fraction: f64) -> Duration {
         let width = self.latest.saturating_sub(self.earliest);

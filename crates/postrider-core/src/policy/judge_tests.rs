@@ -1,5 +1,6 @@
 //! Verdicts one by one, with values computed by hand from the policy's description.
 
+use super::jitter::millis;
 use super::*;
 
 const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -36,6 +37,15 @@ fn retry(verdict: Verdict) -> Plan {
     match verdict {
         Verdict::Retry(plan) => plan,
         other => panic!("expected a retry, got {other:?}"),
+    }
+}
+
+fn plan(now: Timestamp, delay: Duration, tier: Tier, cause: DelayCause) -> Plan {
+    Plan {
+        due_at: now.plus(delay),
+        delay,
+        tier,
+        cause,
     }
 }
 

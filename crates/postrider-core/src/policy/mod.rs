@@ -6,25 +6,34 @@
 //!
 //! A policy comes into being only by validation, so every value in it is within bounds and judging cannot fail.
 
-#[expect(dead_code, reason = "read by the parser of policies")]
 mod backoff;
-#[expect(dead_code, reason = "read by the parser of policies")]
 mod classify;
+pub mod duration;
 mod jitter;
+mod layers;
 pub mod limits;
+mod preset;
+mod preview;
+pub mod raw;
+mod validate;
 
 #[cfg(test)]
 mod judge_tests;
 
 use std::time::Duration;
 
-use backoff::{Backoff, Shape};
+use backoff::Backoff;
 use classify::{Class, Rule};
-use jitter::{Memory, Spread, fraction_of, millis};
+use jitter::{Memory, Spread, fraction_of};
+use serde::{Serialize, Serializer};
 
 pub use backoff::Curve;
 pub use classify::{OnGone, Then};
 pub use jitter::Jitter;
+pub use layers::{Effective, Layer, Origin, Policies, PolicyChoice, Problem, check_name, resolve};
+pub use preset::Preset;
+pub use preview::{Forecast, ForecastAttempt, Preview, PreviewAttempt, Range};
+pub use raw::RawPolicy;
 
 use crate::delivery::{DeadReason, DelayCause, Plan, Progress, Tier};
 use crate::id::DeliveryKey;
@@ -77,6 +86,22 @@ pub enum Verdict {
     Dead(DeadReason, Category),
 }
 
+/// A verdict whose delay is still a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ruling {
+    Succeeded,
+    Retry(Retry),
+    Dead(DeadReason),
+}
+
+/// A retry whose delay is still a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Retry {
+    tier: Tier,
+    cause: DelayCause,
+    spread: Spread,
+}
+
 /// What besides the outcome the policy needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
@@ -100,40 +125,31 @@ impl RetryPolicy {
     #[must_use]
     pub fn judge(&self, case: &Case, outcome: &Outcome, now: Timestamp) -> Verdict {
         let dead = |reason| Verdict::Dead(reason, outcome.category());
-        match outcome {
-            answered if answered.is_success() => return Verdict::Succeeded,
-            Outcome::Failed(ErrorKind::BlockedAddress) => return dead(DeadReason::BlockedAddress),
-            Outcome::Failed(ErrorKind::InvalidRequest) => return dead(DeadReason::InvalidPayload),
-            _ => {}
+        match self.rule(&case.progress, case.retryable, outcome, now) {
+            Ruling::Succeeded => Verdict::Succeeded,
+            Ruling::Dead(reason) => dead(reason),
+            Ruling::Retry(Retry { tier, cause, spread }) => {
+                let delay = spread.at(fraction_of(case.delivery, case.progress.attempts));
+                let plan = Plan {
+                    due_at: now.plus(delay),
+                    delay,
+                    tier,
+                    cause,
+                };
+                let in_time = !self.expired(&case.progress, plan.due_at);
+                if in_time {
+                    Verdict::Retry(plan)
+                } else {
+                    dead(DeadReason::Expired)
+                }
+            }
         }
-        if let Some(plan) = own_fault(case, outcome, now) {
-            return self
-                .within_age(case, plan)
-                .map_or(dead(DeadReason::Expired), Verdict::Retry);
-        }
-        let limit = match classify::classify(&self.rules, self.max_attempts, outcome) {
-            Class::Permanent => return dead(DeadReason::PermanentFailure),
-            Class::Retry(_) if !case.retryable => return dead(DeadReason::ExhaustedRetries),
-            Class::Retry(limit) => limit,
-        };
-        let momentary = self
-            .immediate(case, outcome, now)
-            .and_then(|plan| self.within_age(case, plan));
-        if let Some(plan) = momentary {
-            return Verdict::Retry(plan);
-        }
-        if case.progress.scheduled >= limit {
-            return dead(DeadReason::ExhaustedRetries);
-        }
-        let plan = self.scheduled(case, outcome, now);
-        self.within_age(case, plan)
-            .map_or(dead(DeadReason::Expired), Verdict::Retry)
     }
 
     /// Whether a pending delivery has outlived `max_age` at `now`, so that it must not be attempted any more.
     #[must_use]
     pub fn expired(&self, progress: &Progress, now: Timestamp) -> bool {
-        now > self.deadline(progress)
+        now > progress.window_start.plus(self.max_age)
     }
 
     /// How long an outcome forbids every request to the destination (429 and 503 with Retry-After), capped by
@@ -158,39 +174,83 @@ impl RetryPolicy {
         self.on_gone == OnGone::Disable && outcome.code() == Some(410)
     }
 
-    fn immediate(&self, case: &Case, outcome: &Outcome, now: Timestamp) -> Option<Plan> {
-        let left = case.progress.immediate < self.immediate.retries;
-        if !left || !classify::is_momentary(outcome) {
-            return None;
-        }
-        let spread = Spread {
-            earliest: self.immediate.min_delay,
-            latest: self.immediate.max_delay,
-        };
-        let delay = spread.at(fraction_of(case.delivery, case.progress.attempts));
-        Some(plan(now, delay, Tier::Immediate, DelayCause::Backoff))
+    /// Scheduled attempts, the first one included.
+    #[must_use]
+    pub const fn max_attempts(&self) -> u32 {
+        self.max_attempts
     }
 
-    fn scheduled(&self, case: &Case, outcome: &Outcome, now: Timestamp) -> Plan {
-        let (tier, spread) = self.spread(&case.progress, now.since(case.progress.window_start));
+    /// The window since publish in which attempts are planned.
+    #[must_use]
+    pub const fn max_age(&self) -> Duration {
+        self.max_age
+    }
+
+    /// The written form, every value set.
+    #[must_use]
+    pub fn written(&self) -> RawPolicy {
+        validate::written(self)
+    }
+
+    /// All of [`RetryPolicy::judge`] but the draw from the range of the delay.
+    fn rule(&self, progress: &Progress, retryable: bool, outcome: &Outcome, now: Timestamp) -> Ruling {
+        match outcome {
+            answered if answered.is_success() => return Ruling::Succeeded,
+            Outcome::Failed(ErrorKind::BlockedAddress) => return Ruling::Dead(DeadReason::BlockedAddress),
+            Outcome::Failed(ErrorKind::InvalidRequest) => return Ruling::Dead(DeadReason::InvalidPayload),
+            Outcome::Failed(ErrorKind::LocalResources) => return own_fault(progress),
+            Outcome::Failed(ErrorKind::Internal) if retryable => return own_fault(progress),
+            _ => {}
+        }
+        let limit = match classify::classify(&self.rules, self.max_attempts, outcome) {
+            Class::Permanent => return Ruling::Dead(DeadReason::PermanentFailure),
+            Class::Retry(_) if !retryable => return Ruling::Dead(DeadReason::ExhaustedRetries),
+            Class::Retry(limit) => limit,
+        };
+        if progress.immediate < self.immediate.retries && classify::is_momentary(outcome) {
+            let spread = Spread {
+                earliest: self.immediate.min_delay,
+                latest: self.immediate.max_delay,
+            };
+            return Ruling::Retry(Retry {
+                tier: Tier::Immediate,
+                cause: DelayCause::Backoff,
+                spread,
+            });
+        }
+        if progress.scheduled >= limit {
+            return Ruling::Dead(DeadReason::ExhaustedRetries);
+        }
+        Ruling::Retry(self.scheduled(progress, outcome, now))
+    }
+
+    fn scheduled(&self, progress: &Progress, outcome: &Outcome, now: Timestamp) -> Retry {
+        let (tier, spread) = self.spread(progress, now.since(progress.window_start));
         if let Outcome::Answered(Answer {
             retry_after: Some(asked),
             ..
         }) = outcome
         {
-            return plan(
-                now,
-                *asked.min(&self.retry_after_max),
+            let delay = *asked.min(&self.retry_after_max);
+            return Retry {
                 tier,
-                DelayCause::RetryAfter,
-            );
+                cause: DelayCause::RetryAfter,
+                spread: Spread::exactly(delay),
+            };
         }
-        let fraction = fraction_of(case.delivery, case.progress.attempts);
         if outcome.category() == Category::RateLimited {
-            let delay = spread.scaled(self.rate_limited_multiplier).at(fraction);
-            return plan(now, delay, tier, DelayCause::RateLimited);
+            let spread = spread.scaled(self.rate_limited_multiplier);
+            return Retry {
+                tier,
+                cause: DelayCause::RateLimited,
+                spread,
+            };
         }
-        plan(now, spread.at(fraction), tier, DelayCause::Backoff)
+        Retry {
+            tier,
+            cause: DelayCause::Backoff,
+            spread,
+        }
     }
 
     /// Tier and range of the next scheduled delay, when it is planned at `age`.
@@ -209,74 +269,28 @@ impl RetryPolicy {
         };
         (tier, self.jitter.spread(delay, memory))
     }
-
-    fn within_age(&self, case: &Case, plan: Plan) -> Option<Plan> {
-        (plan.due_at <= self.deadline(&case.progress)).then_some(plan)
-    }
-
-    fn deadline(&self, progress: &Progress) -> Timestamp {
-        progress.window_start.plus(self.max_age)
-    }
 }
 
-impl Default for RetryPolicy {
-    /// Preset `standard`.
-    fn default() -> Self {
-        Self {
-            immediate: Immediate {
-                retries: 2,
-                min_delay: millis(100),
-                max_delay: millis(500),
-            },
-            backoff: Backoff::new(Shape::Exponential {
-                base: millis(1_000),
-                multiplier: 2.0,
-                max_delay: millis(3_600_000),
-            }),
-            long_term: Some(LongTerm {
-                after: millis(4 * 3_600_000),
-                interval: millis(3_600_000),
-            }),
-            jitter: Jitter::Full,
-            max_attempts: 20,
-            max_age: millis(72 * 3_600_000),
-            retry_after_max: millis(3_600_000),
-            rate_limited_multiplier: 3.0,
-            on_gone: OnGone::Disable,
-            rules: Vec::new(),
-        }
+impl Serialize for RetryPolicy {
+    /// The written form, which resolves to the same policy.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.written().serialize(serializer)
     }
 }
 
 /// The repeat of an attempt that we failed to make. It has tier `immediate`, which is not counted, so the attempt
 /// that failed and its repeat are charged as one. A delivery that must not be retried is repeated only when
 /// nothing can have been sent.
-fn own_fault(case: &Case, outcome: &Outcome, now: Timestamp) -> Option<Plan> {
-    let ours = match outcome {
-        Outcome::Failed(ErrorKind::LocalResources) => true,
-        Outcome::Failed(ErrorKind::Internal) => case.retryable,
-        _ => false,
+fn own_fault(progress: &Progress) -> Ruling {
+    let doubled = OWN_FAULT_BASE.saturating_mul(1_u32 << progress.immediate.min(16));
+    let latest = doubled.min(OWN_FAULT_CAP);
+    let spread = Spread {
+        earliest: latest / 2,
+        latest,
     };
-    if !ours {
-        return None;
-    }
-    let doubled =
-        OWN_FAULT_BASE.saturating_mul(1_u32.checked_shl(case.progress.immediate.min(16)).unwrap_or(1));
-    let memory = Memory {
-        base: OWN_FAULT_BASE,
-        cap: OWN_FAULT_CAP,
-        last: Duration::ZERO,
-    };
-    let spread = Jitter::Equal.spread(doubled.min(OWN_FAULT_CAP), memory);
-    let delay = spread.at(fraction_of(case.delivery, case.progress.attempts));
-    Some(plan(now, delay, Tier::Immediate, DelayCause::Internal))
-}
-
-fn plan(now: Timestamp, delay: Duration, tier: Tier, cause: DelayCause) -> Plan {
-    Plan {
-        due_at: now.plus(delay),
-        delay,
-        tier,
-        cause,
-    }
+    Ruling::Retry(Retry {
+        tier: Tier::Immediate,
+        cause: DelayCause::Internal,
+        spread,
+    })
 }

@@ -1,0 +1,3 @@
+//! Tests that look at core from outside.
+
+mod states;

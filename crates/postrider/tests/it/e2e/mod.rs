@@ -1,0 +1,15 @@
+//! End to end: the binary as a process, real sockets, real signals.
+//!
+//! Few tests, each for something that no inner layer can show: that the parts are wired together, that a process can be
+//! killed, that the front page is true, that other people's libraries accept our requests. The oracle is always outside
+//! the server: a receiver in this process, which knows every request it saw.
+
+mod client;
+mod crash;
+mod delivery;
+mod receiver;
+mod restart;
+mod sdk;
+mod server;
+mod tour;
+mod wait;
