@@ -4,9 +4,11 @@
 //! program only from outside: its binary, its HTTP interface and its text.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
+mod bench;
 mod check;
 mod crash;
 mod layers;
+mod load;
 mod process;
 mod sdk;
 mod test;
@@ -34,6 +36,11 @@ enum Command {
     Test(test::TestArgs),
     /// Kills the server again and again under load and checks that nothing acknowledged is lost.
     Crash(crash::CrashArgs),
+    /// Measures throughput, latency and cost on this machine; rewrites `docs/benchmarks.md`.
+    Bench(bench::BenchArgs),
+    /// The load generator of `bench`.
+    #[command(hide = true)]
+    Load(load::LoadArgs),
     /// Fetches the published libraries that the SDK tests verify with; `test` does it by itself.
     Setup,
     /// What continuous integration runs: `check`, then `test` with a longer crash test.
@@ -46,6 +53,8 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Test(args) => test::run(&args),
         Command::Crash(args) => crash::run(&args),
+        Command::Bench(args) => bench::run(args),
+        Command::Load(args) => load::run(&args),
         Command::Setup => sdk::set_up(),
         Command::Ci => check::run().and_then(|()| {
             test::run(&test::TestArgs {

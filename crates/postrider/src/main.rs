@@ -1,2 +1,5 @@
-//! The binary.
-fn main() {}
+//! The binary: everything is in the library, so that tests reach it.
+
+fn main() -> std::process::ExitCode {
+    postrider::cli::main()
+}

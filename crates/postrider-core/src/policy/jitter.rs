@@ -98,14 +98,14 @@ pub(super) fn fraction_of(delivery: crate::id::DeliveryKey, attempts: u32) -> f6
     hash::fraction(delivery.0.cast_unsigned(), u64::from(attempts))
 }
 
-/// `duration * factor`, rounded down to the millisecond, saturating.
+/// `duration * factor`, rounded to the millisecond, saturating.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a float cast saturates, and delays are positive"
 )]
 pub(super) fn scaled(duration: Duration, factor: f64) -> Duration {
-    millis((millis_of(duration) as f64 * factor) as u64)
+    millis((millis_of(duration) as f64 * factor).round() as u64)
 }
 
 /// Whole milliseconds, saturating.

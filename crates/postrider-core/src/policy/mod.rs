@@ -18,7 +18,13 @@ pub mod raw;
 mod validate;
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod judge_tests;
+#[cfg(test)]
+mod layers_tests;
+#[cfg(test)]
+mod property_tests;
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ pub struct Preview {
     pub attempts: Vec<PreviewAttempt>,
     /// Why there are no more; `None` when there is no end within what is listed, or when the first one succeeds.
     pub ends: Option<DeadReason>,
-    /// From the first attempt to the last one that is possible.
+    /// From the first attempt to the last one: the last that is likely, and the last that is possible.
     pub window: Range,
 }
 
@@ -169,7 +169,7 @@ impl RetryPolicy {
                 certain: late.age <= self.max_age,
             });
         }
-        let window = attempts.last().map_or(nothing, |last| last.offset);
+        let window = window(&attempts).unwrap_or(nothing);
         Preview {
             attempts,
             ends,
@@ -254,6 +254,16 @@ impl RetryPolicy {
         }
         latest
     }
+}
+
+fn window(attempts: &[PreviewAttempt]) -> Option<Range> {
+    let possible = attempts.last()?.offset;
+    let likely = attempts.iter().rfind(|attempt| attempt.likely)?.offset;
+    Some(Range {
+        earliest_ms: possible.earliest_ms.min(likely.expected_ms),
+        expected_ms: likely.expected_ms,
+        latest_ms: possible.latest_ms,
+    })
 }
 
 impl Range {

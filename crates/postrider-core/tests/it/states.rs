@@ -9,7 +9,10 @@ const PAGE: &str = include_str!("../../../../docs/states.md");
 
 /// The text from a heading to the next.
 fn section(title: &str) -> &'static str {
-    let start = PAGE.find(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}")) + 4;
+    let start = PAGE
+        .find(&format!("\n## {title}\n"))
+        .unwrap_or_else(|| panic!("no section {title}"))
+        + 4;
     let length = PAGE[start..].find("\n## ").unwrap_or(PAGE.len() - start);
     &PAGE[start..start + length]
 }
@@ -25,7 +28,10 @@ fn rows(title: &str) -> Vec<Vec<&'static str>> {
 }
 
 fn first_column(title: &str) -> Vec<String> {
-    rows(title).iter().map(|cells| cells[0].trim_matches('`').to_owned()).collect()
+    rows(title)
+        .iter()
+        .map(|cells| cells[0].trim_matches('`').to_owned())
+        .collect()
 }
 
 /// The names that the diagram of a section connects.
@@ -55,7 +61,10 @@ fn every_word_has_its_row() {
 
 #[test]
 fn every_status_is_drawn() {
-    assert_eq!(drawn("Delivery status"), words(DeliveryStatus::ALL).into_iter().collect());
+    assert_eq!(
+        drawn("Delivery status"),
+        words(DeliveryStatus::ALL).into_iter().collect()
+    );
 }
 
 #[test]

@@ -1,4 +1,18 @@
 //! The HTTP side: one signed request out, one report back.
+//!
+//! [`http::HttpCourier`] is the real one. It reports and never judges: what an outcome means is the policy's business, and
+//! a failure is a value in the [`Report`]. It knows nothing of the store, of lanes or of breakers.
+
+mod capture;
+pub mod config;
+mod connect;
+mod failure;
+pub mod http;
+mod pool;
+mod request;
+pub mod resolve;
+pub mod tls;
+mod wire;
 
 use std::sync::Arc;
 

@@ -112,7 +112,8 @@ impl Directory {
         .await
     }
 
-    /// Creates a destination of a tenant; key, tenant and revision of `draft` are filled in.
+    /// Creates a destination of a tenant; key, tenant and revision of `draft` are filled in. `faults` are those that
+    /// were found while it was read: with any, nothing is created, and all that is wrong is named together.
     ///
     /// # Errors
     /// All but [`ChangeError::DestinationMissing`] and [`ChangeError::Conflict`].
@@ -120,6 +121,7 @@ impl Directory {
         self: &Arc<Self>,
         tenant_id: String,
         mut draft: Destination,
+        faults: Vec<String>,
     ) -> Result<Arc<Entry>, ChangeError> {
         self.carry_out(async move |directory| {
             let _guard = directory.locks.tenant(&tenant_id).read().await;
@@ -127,7 +129,8 @@ impl Directory {
                 .tenant_record(&tenant_id)
                 .ok_or(ChangeError::TenantMissing)?
                 .key;
-            let (_, faults) = compile(&draft, &tenant_id, &directory.rules);
+            let (_, compiled) = compile(&draft, &tenant_id, &directory.rules);
+            let faults = join_faults(faults, compiled);
             if !faults.is_empty() {
                 return Err(ChangeError::Invalid(faults));
             }
@@ -142,8 +145,8 @@ impl Directory {
         .await
     }
 
-    /// Changes a destination by `edit`, which sees it as it is and may refuse with texts for its owner. An edit that
-    /// changes nothing writes nothing.
+    /// Changes a destination by `edit`, which sees it as it is and answers what is wrong with the edit, in texts for
+    /// its owner. An edit that changes nothing writes nothing.
     ///
     /// # Errors
     /// All but [`ChangeError::Exists`] and [`ChangeError::LimitReached`]. [`ChangeError::Invalid`] names only faults
@@ -156,7 +159,7 @@ impl Directory {
         edit: F,
     ) -> Result<Arc<Entry>, ChangeError>
     where
-        F: FnOnce(&mut Destination) -> Result<(), Vec<String>> + Send + 'static,
+        F: FnOnce(&mut Destination) -> Vec<String> + Send + 'static,
     {
         let key = self.find(tenant_id, id)?.record.key;
         self.change_by_key(key, now, edit).await
@@ -189,7 +192,7 @@ impl Directory {
     pub async fn disable(self: &Arc<Self>, key: DestinationKey, reason: String, now: Timestamp) {
         let edit = move |record: &mut Destination| {
             record.disabled.get_or_insert(Disabled { at: now, reason });
-            Ok(())
+            Vec::new()
         };
         match self.change_by_key(key, now, edit).await {
             Ok(_) | Err(ChangeError::DestinationMissing) => {}
@@ -208,7 +211,7 @@ impl Directory {
         edit: F,
     ) -> Result<Arc<Entry>, ChangeError>
     where
-        F: FnOnce(&mut Destination) -> Result<(), Vec<String>> + Send + 'static,
+        F: FnOnce(&mut Destination) -> Vec<String> + Send + 'static,
     {
         self.carry_out(async move |directory| {
             let _guard = directory.locks.destination(key).lock().await;
@@ -220,18 +223,19 @@ impl Directory {
                 .ok_or(ChangeError::DestinationMissing)?;
             let tenant_id = &old.target.tenant_id;
             let mut record = old.record.clone();
-            edit(&mut record).map_err(ChangeError::Invalid)?;
-            if record == old.record {
+            let faults = edit(&mut record);
+            if record == old.record && faults.is_empty() {
                 return Ok(old);
             }
             record.updated_at = now;
-            let (_, mut faults) = compile(&record, tenant_id, &directory.rules);
-            if !faults.is_empty() {
+            let (_, mut compiled) = compile(&record, tenant_id, &directory.rules);
+            if !compiled.is_empty() {
                 let (_, known) = compile(&old.record, tenant_id, &directory.rules);
-                faults.retain(|fault| !known.contains(fault));
-                if !faults.is_empty() {
-                    return Err(ChangeError::Invalid(faults));
-                }
+                compiled.retain(|fault| !known.contains(fault));
+            }
+            let faults = join_faults(faults, compiled);
+            if !faults.is_empty() {
+                return Err(ChangeError::Invalid(faults));
             }
             match directory.store.change_destination(record).await? {
                 Changed::Changed(record) => Ok(directory.install(record, tenant_id)),
@@ -280,4 +284,22 @@ impl Directory {
             .cloned()
             .ok_or(ChangeError::DestinationMissing)
     }
+}
+
+/// All faults, but only the first word on each field: a field that could not be read is not missing as well.
+fn join_faults(read: Vec<String>, compiled: Vec<String>) -> Vec<String> {
+    let field = |fault: &str| fault.split(' ').next().unwrap_or_default().to_owned();
+    let known: Vec<_> = read.iter().map(|fault| field(fault)).collect();
+    let is_news = |fault: &String| {
+        let field = field(fault);
+        !known.iter().any(|known| {
+            field == *known
+                || field
+                    .strip_prefix(known)
+                    .is_some_and(|rest| rest.starts_with('.'))
+        })
+    };
+    let mut faults = read;
+    faults.extend(compiled.into_iter().filter(is_news));
+    faults
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use postrider_core::filter::Filter;
 use postrider_core::guard::DestinationUrl;
 use postrider_core::header::CustomHeaders;
-use postrider_core::policy::RetryPolicy;
+use postrider_core::policy::{PolicyChoice, Problem, RetryPolicy};
 use postrider_core::secret::Secret;
 use postrider_core::signing::Keyring;
 use postrider_core::time::Timestamp;
@@ -186,8 +186,29 @@ fn timeout(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Dur
     }
 }
 
-fn policy(_record: &Destination, rules: &Rules, _faults: &mut [String]) -> Arc<RetryPolicy> {
-    Arc::clone(&rules.default_policy)
+fn policy(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Arc<RetryPolicy> {
+    let global = || Arc::clone(&rules.default_policy);
+    let Some(text) = &record.retry_policy else {
+        return global();
+    };
+    let choice: PolicyChoice = match serde_json::from_str(text) {
+        Ok(choice) => choice,
+        Err(error) => {
+            faults.push(format!("retry_policy is invalid: {error}"));
+            return global();
+        }
+    };
+    match rules.policies.effective(Some(&choice)) {
+        Ok(effective) => Arc::new(effective.policy),
+        Err(problems) => {
+            let in_choice = |problem: &Problem| match problem.field.as_str() {
+                "retry_policy" => format!("retry_policy {}", problem.message),
+                field => format!("retry_policy.{field} {}", problem.message),
+            };
+            faults.extend(problems.iter().map(in_choice));
+            global()
+        }
+    }
 }
 
 fn unknown_fields(record: &Destination, faults: &mut Vec<String>) {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use postrider_core::guard::Guard;
 use postrider_core::id::DestinationKey;
-use postrider_core::policy::RetryPolicy;
+use postrider_core::policy::{Policies, RetryPolicy};
 use postrider_store::record::{Destination, Tenant};
 use postrider_store::{Store, StoreError};
 
@@ -35,6 +35,8 @@ pub struct Rules {
     pub guard: Guard,
     /// The policy of destinations without one of their own.
     pub default_policy: Arc<RetryPolicy>,
+    /// What destinations may choose by name, and what their own policies are laid over.
+    pub policies: Policies,
     /// Topics that may be published and subscribed to; empty means any.
     pub topics: Vec<String>,
     /// Timeout of a whole request for destinations without one of their own.
@@ -49,6 +51,7 @@ impl Default for Rules {
         Self {
             guard: Guard::default(),
             default_policy: Arc::default(),
+            policies: Policies::default(),
             topics: Vec::new(),
             default_timeout: Duration::from_secs(15),
             max_destinations_per_tenant: 100_000,

@@ -49,6 +49,7 @@ pub struct Metrics {
     time_to_success: Histogram,
     final_status: Family<ByLabel, Counter>,
     publishes: Family<ByLabel, Counter>,
+    restarts: Family<ByLabel, Counter>,
     engine: EngineHandles,
     store: StoreHandles,
 }
@@ -111,6 +112,7 @@ impl Metrics {
             time_to_success: Histogram::new(SUCCESS_BUCKETS),
             final_status: Family::default(),
             publishes: Family::default(),
+            restarts: Family::default(),
             engine: EngineHandles::default(),
             store: StoreHandles::default(),
         };
@@ -153,6 +155,11 @@ impl Metrics {
     }
 
     fn register_gauges(&mut self) {
+        self.add(
+            "worker_restarts",
+            "Parts of the process that died and were started again",
+            self.restarts.clone(),
+        );
         self.add(
             "oldest_due_age_seconds",
             "How long the longest overdue delivery has been due; 0 when none is",
@@ -225,6 +232,11 @@ impl Metrics {
         self.publishes
             .get_or_create(&[("result", published.as_str())])
             .inc_by(count);
+    }
+
+    /// A part of the process died and is started again.
+    pub fn worker_restarted(&self, worker: &'static str) {
+        self.restarts.get_or_create(&[("worker", worker)]).inc();
     }
 
     /// What the engine holds now.
@@ -374,7 +386,7 @@ mod tests {
             "postrider_engine_unsettled 3",
             "postrider_store_commit_seconds_sum 0.02",
             "postrider_store_commit_seconds_count 4",
-            "postrider_store_batch_size_sum 10",
+            "postrider_store_batch_size_sum 10.0",
         ] {
             shows(&text, line);
         }

@@ -2,5 +2,7 @@
 
 pub mod destination_label;
 pub mod health;
+pub mod log;
 pub mod metrics;
 pub mod process;
+pub mod supervisor;

@@ -1,4 +1,5 @@
 //! Tests of the program from outside: in process (`api`, `courier`, the simulation) and as a process (`e2e`).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod courier;
 mod e2e;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::Method;
 use parking_lot::Mutex;
+use postrider::engine::EngineConfig;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +26,10 @@ const PUBLISHERS: usize = 16;
 const DESTINATIONS: usize = 4;
 
 /// What one kill may repeat: attempts in flight, and results that were not committed.
-const REPEATS_PER_KILL: usize = 64 * DESTINATIONS + 1_024;
+fn repeats_per_kill() -> usize {
+    let bounds = EngineConfig::default().dispatcher;
+    bounds.max_in_flight + bounds.max_unsettled
+}
 
 #[expect(
     clippy::disallowed_methods,
@@ -198,7 +202,7 @@ async fn what_was_acknowledged_is_delivered() {
         ids.len(),
         receiver.count()
     );
-    let bound = REPEATS_PER_KILL * usize::try_from(rounds).unwrap();
+    let bound = repeats_per_kill() * usize::try_from(rounds).unwrap();
     assert!(
         repeats <= bound,
         "{repeats} repeats, at most {bound} (seed {seed})"

@@ -77,7 +77,7 @@ async fn two_failures_then_success_are_three_attempts_on_schedule() {
     );
     // The default policy: full jitter over 1 s, then over 2 s. Not earlier than planned; the plan within its bounds.
     for (attempt, most) in attempts.iter().skip(1).zip([1_000, 2_000]) {
-        let delay = attempt["planned_delay_ms"].as_i64().unwrap();
+        let delay = attempt["delay_ms"].as_i64().unwrap();
         assert!((0..=most).contains(&delay), "{attempt}");
         assert!(
             millis(&attempt["time"]) >= millis(&attempt["planned_at"]),

@@ -70,18 +70,11 @@ impl Server {
             .unwrap();
         let child = Command::new(BINARY)
             // Unlike `serve`, `dev` lets destinations be on loopback.
-            .args([
-                "dev",
-                "--listen",
-                &self.api.address.to_string(),
-                "--api-key",
-                &self.api.key,
-                "--data-dir",
-            ])
+            .args(["dev", "--listen", &self.api.address.to_string()])
+            .args(["--api-key", &self.api.key, "--log-level", "info", "--data-dir"])
             .arg(self.folder.path().join("data"))
             .current_dir(self.folder.path())
             .env_clear()
-            .env("POSTRIDER_LOG", "info")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

@@ -1,0 +1,131 @@
+//! Deliveries: what of each event happens at each destination, and when next.
+
+use axum::Json;
+use axum::extract::State;
+use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
+use postrider_core::outcome::Category;
+use postrider_core::time::Timestamp;
+use postrider_store::record::{Delivery, DeliveryQuery};
+use serde::Serialize;
+
+use super::Shared;
+use super::attempt_answer::{AttemptAnswer, Include};
+use super::cursor::List;
+use super::error::ApiError;
+use super::extract::Segments;
+use super::query::{Models, Query, pagination};
+
+/// A delivery as it is answered.
+#[derive(Debug, Serialize)]
+pub(super) struct DeliveryAnswer {
+    id: String,
+    tenant_id: String,
+    event_id: String,
+    destination_id: String,
+    topic: String,
+    status: DeliveryStatus,
+    /// Why it is dead.
+    reason: Option<DeadReason>,
+    /// Category of its last outcome.
+    category: Option<Category>,
+    /// Requests made so far.
+    attempts: u32,
+    next_attempt_at: Option<Timestamp>,
+    /// How the next attempt came to be planned; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt: Option<PlanAnswer>,
+    eligible_for_retry: bool,
+    created_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    /// Without request and response.
+    last_attempt: Option<AttemptAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct PlanAnswer {
+    number: u32,
+    planned_at: Timestamp,
+    tier: Tier,
+    delay_ms: u64,
+    delay_cause: DelayCause,
+}
+
+/// `GET /deliveries`
+pub(super) async fn list(
+    State(app): State<Shared>,
+    mut query: Query,
+) -> Result<Json<Models<DeliveryAnswer>>, ApiError> {
+    let ids = app.store.ids();
+    let page = query.page(List::Deliveries, ids)?;
+    let wanted = DeliveryQuery {
+        tenant_ids: query.list("tenant_id"),
+        event_ids: query.list("event_id"),
+        destination_ids: query.list("destination_id"),
+        topics: query.list("topic"),
+        statuses: statuses(&mut query),
+        time: query.time("time"),
+        page,
+    };
+    query.finish()?;
+    let found = app.store.deliveries(wanted).await?;
+    let pagination = pagination(List::Deliveries, ids, "time", page, &found);
+    Ok(Json(Models {
+        models: found.rows.into_iter().map(answer).collect(),
+        pagination,
+    }))
+}
+
+/// `GET /deliveries/{delivery_id}`
+pub(super) async fn get(
+    State(app): State<Shared>,
+    Segments(id): Segments<String>,
+    query: Query,
+) -> Result<Json<DeliveryAnswer>, ApiError> {
+    let tenant_ids = query.list("tenant_id");
+    let is_wanted = |delivery: &Delivery| tenant_ids.is_empty() || tenant_ids.contains(&delivery.tenant_id);
+    let found = app.store.delivery(&id).await?.filter(is_wanted);
+    found
+        .map(answer)
+        .map(Json)
+        .ok_or_else(|| ApiError::not_found("delivery not found"))
+}
+
+fn statuses(query: &mut Query) -> Vec<DeliveryStatus> {
+    let mut statuses = Vec::new();
+    for word in query.list("status") {
+        match word.parse::<DeliveryStatus>() {
+            Ok(status) => statuses.push(status),
+            Err(unknown) => query.fault("status", unknown.to_string()),
+        }
+    }
+    statuses
+}
+
+fn answer(delivery: Delivery) -> DeliveryAnswer {
+    let attempts = delivery.progress.attempts;
+    DeliveryAnswer {
+        id: delivery.id,
+        tenant_id: delivery.tenant_id,
+        event_id: delivery.event_id,
+        destination_id: delivery.destination_id,
+        topic: delivery.topic,
+        status: delivery.status,
+        reason: delivery.reason,
+        category: delivery.category,
+        attempts,
+        next_attempt_at: delivery.plan.map(|plan| plan.due_at),
+        next_attempt: delivery.plan.map(|plan| PlanAnswer {
+            number: attempts.saturating_add(1),
+            planned_at: plan.due_at,
+            tier: plan.tier,
+            delay_ms: u64::try_from(plan.delay.as_millis()).unwrap_or(u64::MAX),
+            delay_cause: plan.cause,
+        }),
+        eligible_for_retry: delivery.retryable,
+        created_at: delivery.created_at,
+        ended_at: delivery.ended_at,
+        last_attempt: delivery
+            .last_attempt
+            .map(|attempt| AttemptAnswer::new(*attempt, Include::default(), None, None)),
+    }
+}

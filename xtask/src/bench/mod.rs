@@ -1,0 +1,120 @@
+//! `cargo xtask bench`: what Postrider does on this machine, as ratios to a bare HTTP client in the same run.
+//!
+//! Three processes on loopback: the server, a sink, and the load generator (this program again, as `load`), so that the
+//! CPU time of each is its own. Every scenario starts a fresh server on a fresh folder, is bounded in time and count, and
+//! ends when everything that was acknowledged has arrived. Absolute numbers are only good beside the limit of the same
+//! run; the page says so, and puts the ratios first.
+
+mod machine;
+mod proc_stat;
+mod report;
+mod scenario;
+mod server;
+mod sink;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::process::{at_root, cargo, run as run_command};
+use report::Report;
+use scenario::Bench;
+
+/// Options of `bench`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct BenchArgs {
+    /// A few seconds a scenario, and no change to `docs/benchmarks.md`: for development, not for comparison.
+    #[arg(long)]
+    quick: bool,
+    /// Only these scenarios.
+    #[arg(long, value_enum)]
+    only: Option<Only>,
+}
+
+/// A part of the bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Only {
+    /// Throughput with 1, 10 and 1,000 destinations.
+    Throughput,
+    /// Latencies at a fixed rate, also beside hanging destinations.
+    Latency,
+}
+
+/// How much of each scenario.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    /// Of a closed loop.
+    seconds: u64,
+    /// Of an open loop.
+    latency_seconds: u64,
+    /// Publishes a second of an open loop.
+    rate: u64,
+    /// Deliveries of a batch or a backlog.
+    count: u64,
+}
+
+/// Builds, runs every scenario and writes the page.
+pub(crate) fn run(args: BenchArgs) -> Result<()> {
+    run_command(&mut cargo([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "postrider",
+        "--package",
+        "xtask",
+    ]))?;
+    let folder = at_root("target/bench");
+    std::fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    let scale = if args.quick {
+        Scale {
+            seconds: 3,
+            latency_seconds: 5,
+            rate: 200,
+            count: 10_000,
+        }
+    } else {
+        Scale {
+            seconds: 10,
+            latency_seconds: 30,
+            rate: 500,
+            count: 100_000,
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let report = runtime.block_on(measure(Bench { folder, scale }, args.only))?;
+    let text = report.to_string();
+    println!("\n{text}");
+    if args.quick || args.only.is_some() {
+        return Ok(());
+    }
+    report::rewrite(&at_root("docs/benchmarks.md"), &text)
+}
+
+async fn measure(bench: Bench, only: Option<Only>) -> Result<Report> {
+    let mut report = Report::new(machine::describe()?, bench.scale);
+    if only != Some(Only::Latency) {
+        report.limits.push(bench.bare().await?);
+        report.accepts = Some(bench.accepts().await?);
+        for destinations in [1, 10, 1_000] {
+            report
+                .single
+                .push((destinations, bench.publish(destinations, 1).await?));
+            report
+                .batch
+                .push((destinations, bench.publish(destinations, 100).await?));
+            report
+                .drain
+                .push((destinations, bench.drain(destinations).await?));
+            report.limits.push(bench.bare().await?);
+        }
+    }
+    if only != Some(Only::Throughput) {
+        for hanging in [0, 1, 100] {
+            report.latency.push((hanging, bench.latency(hanging).await?));
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,217 @@
+//! The scenarios. Each answers numbers; what they mean is the report's business.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
+use tokio::process::Command;
+use tokio::time::Instant;
+
+use super::Scale;
+use super::server::{KEY, Server, binary, free_address};
+use super::sink::{Silence, Sink};
+use crate::load::{Latencies, Throughput};
+
+/// What all scenarios share.
+#[derive(Debug)]
+pub(super) struct Bench {
+    /// Where data folders are made.
+    pub(super) folder: PathBuf,
+    /// How much.
+    pub(super) scale: Scale,
+}
+
+/// Throughput of deliveries, and what it cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delivered {
+    /// Deliveries a second, from the first publish (or the start of the server) to the last arrival.
+    pub(super) per_second: f64,
+    /// Of the server alone.
+    pub(super) cpu_seconds_per_1000: f64,
+    /// Of the server, at the highest.
+    pub(super) rss_mb: f64,
+}
+
+/// Latencies, and what they cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Responsive {
+    pub(super) latencies: Latencies,
+    pub(super) rss_mb: f64,
+}
+
+impl Bench {
+    /// Requests a second of a bare client against the sink.
+    pub(super) async fn bare(&self) -> Result<f64> {
+        eprintln!("bare client against the sink");
+        let sink = Sink::start(&[]).await?;
+        let arguments = [
+            "bare",
+            "--sink",
+            &sink.address.to_string(),
+            "--seconds",
+            &self.seconds(),
+        ];
+        let done: Throughput = load(&arguments).await?;
+        Ok(rate(done.done, done.seconds))
+    }
+
+    /// Events a second that are accepted when nobody subscribes to them.
+    pub(super) async fn accepts(&self) -> Result<f64> {
+        eprintln!("accepts without a destination");
+        let server = Server::start(&self.folder).await?;
+        server.subscribe("t", 1, None).await?;
+        let done = publish(&server, &["--seconds", &self.seconds()]).await?;
+        Ok(rate(done.done, done.seconds))
+    }
+
+    /// Publishes and waits until all has arrived.
+    pub(super) async fn publish(&self, destinations: u64, batch: u64) -> Result<Delivered> {
+        eprintln!("publish by {batch}, {destinations} destinations");
+        let sink = Sink::start(&[]).await?;
+        let server = Server::start(&self.folder).await?;
+        server.subscribe("t", destinations, Some(&sink.url())).await?;
+        let (tenants, batch, count) = (
+            destinations.to_string(),
+            batch.to_string(),
+            self.scale.count.to_string(),
+        );
+        let before = server.cpu_seconds()?;
+        let start = Instant::now();
+        let mut arguments = vec!["--tenants", &tenants, "--batch", &batch];
+        let seconds = self.seconds();
+        if batch == "1" {
+            arguments.extend(["--seconds", &seconds]);
+        } else {
+            // By count, so that a fast accept does not pile up a backlog without end.
+            arguments.extend(["--seconds", "60", "--connections", "8", "--count", &count]);
+        }
+        let published = publish(&server, &arguments).await?;
+        sink.until(published.done).await?;
+        delivered(&server, published.done, start, before)
+    }
+
+    /// Publishes to a receiver that says nothing, kills the server, starts a sink in the receiver's place and then the
+    /// server: what is measured is all of a restart with a stored backlog, from the start of the process on.
+    pub(super) async fn drain(&self, destinations: u64) -> Result<Delivered> {
+        eprintln!("drain a backlog, {destinations} destinations");
+        let silence = Silence::start().await?;
+        let mut server = Server::start(&self.folder).await?;
+        server.subscribe("t", destinations, Some(&silence.url())).await?;
+        let (tenants, count) = (destinations.to_string(), self.scale.count.to_string());
+        let arguments = [
+            "--tenants",
+            &tenants,
+            "--batch",
+            "100",
+            "--connections",
+            "8",
+            "--seconds",
+            "60",
+            "--count",
+            &count,
+        ];
+        let published = publish(&server, &arguments).await?;
+        server.kill().await?;
+        let address = silence.address;
+        silence.end().await;
+        let sink = Sink::start_at(address, &[]).await?;
+        let start = Instant::now();
+        server.start_again()?;
+        sink.until(published.done).await?;
+        delivered(&server, published.done, start, 0.0)
+    }
+
+    /// A fixed rate to ten healthy destinations, beside hanging ones that get an event a second each.
+    pub(super) async fn latency(&self, hanging: u64) -> Result<Responsive> {
+        eprintln!(
+            "latency at {}/s beside {hanging} hanging destinations",
+            self.scale.rate
+        );
+        let silence = Silence::start().await?;
+        let server = Server::start(&self.folder).await?;
+        let receiver = free_address()?.to_string();
+        server
+            .subscribe("t", 10, Some(&format!("http://{receiver}/hook")))
+            .await?;
+        server.subscribe("h", hanging, Some(&silence.url())).await?;
+        let address = server.address.to_string();
+        let (rate, seconds) = (
+            self.scale.rate.to_string(),
+            self.scale.latency_seconds.to_string(),
+        );
+        let hanging = hanging.to_string();
+        let latencies = load(&[
+            "latency",
+            "--server",
+            &address,
+            "--key",
+            KEY,
+            "--listen",
+            &receiver,
+            "--rate",
+            &rate,
+            "--seconds",
+            &seconds,
+            "--tenants",
+            "10",
+            "--hanging",
+            &hanging,
+        ])
+        .await?;
+        Ok(Responsive {
+            latencies,
+            rss_mb: server.peak_rss_mb()?,
+        })
+    }
+
+    fn seconds(&self) -> String {
+        self.scale.seconds.to_string()
+    }
+}
+
+fn delivered(server: &Server, count: u64, start: Instant, cpu_before: f64) -> Result<Delivered> {
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu = server.cpu_seconds()? - cpu_before;
+    ensure!(count > 0, "nothing was published");
+    Ok(Delivered {
+        per_second: rate(count, seconds),
+        cpu_seconds_per_1000: cpu * 1_000.0 / as_f64(count),
+        rss_mb: server.peak_rss_mb()?,
+    })
+}
+
+async fn publish(server: &Server, arguments: &[&str]) -> Result<Throughput> {
+    let address = server.address.to_string();
+    let mut all = vec!["publish", "--server", &address, "--key", KEY];
+    all.extend(arguments);
+    load(&all).await
+}
+
+/// Runs the load generator as a process and reads its result.
+async fn load<T: DeserializeOwned>(arguments: &[&str]) -> Result<T> {
+    let output = Command::new(binary("xtask"))
+        .arg("load")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("failed to start the load generator")?;
+    ensure!(
+        output.status.success(),
+        "the load generator failed: load {}",
+        arguments.join(" ")
+    );
+    serde_json::from_slice(&output.stdout).context("failed to understand the load generator")
+}
+
+fn rate(count: u64, seconds: f64) -> f64 {
+    as_f64(count) / seconds
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
+fn as_f64(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,133 @@
+//! Closed loops: each connection sends the next request when the last one was answered. Measures throughput.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use clap::Args;
+use hyper::Method;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::client::{Client, data, event};
+use super::{ServerArgs, Throughput};
+
+/// Options of `load bare`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BareArgs {
+    /// Address of the sink.
+    #[arg(long)]
+    sink: SocketAddr,
+    /// Kept connections, each with one request at a time.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// How long.
+    #[arg(long)]
+    seconds: u64,
+}
+
+/// Options of `load publish`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PublishArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Kept connections, each with one request at a time.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Events a request.
+    #[arg(long, default_value_t = 1)]
+    batch: u64,
+    /// Tenants `t0`, `t1`, ... in turn.
+    #[arg(long, default_value_t = 1)]
+    tenants: u64,
+    /// How long at most.
+    #[arg(long)]
+    seconds: u64,
+    /// How many events at most; the last batch may go beyond.
+    #[arg(long, default_value_t = u64::MAX)]
+    count: u64,
+}
+
+/// The same request as a delivery, by a bare client: what this machine can do at most.
+pub(crate) async fn bare(args: &BareArgs) -> Result<Throughput> {
+    let deadline = Instant::now() + Duration::from_secs(args.seconds);
+    // The headers of a real delivery; the signature is a constant, since the limit is about HTTP.
+    let headers = [
+        ("webhook-id", "evt_019b76daa8007000800000000000000000"),
+        ("webhook-timestamp", "1767225600"),
+        (
+            "webhook-signature",
+            "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
+        ),
+        ("webhook-topic", "order.paid"),
+        ("webhook-attempt", "1"),
+        ("user-agent", "bare"),
+    ];
+    let sink = args.sink;
+    repeat(args.connections, move |_| async move {
+        let mut client = Client::connect(sink, None).await?;
+        let mut done = 0;
+        while Instant::now() < deadline {
+            let body = Bytes::from(data(done));
+            let (status, _) = client.call(Method::POST, "/hook", &headers, body).await?;
+            ensure!(status == 200, "the sink answered {status}");
+            done += 1;
+        }
+        Ok(done)
+    })
+    .await
+}
+
+/// Publishes until time or count is reached.
+pub(crate) async fn publish(args: &PublishArgs) -> Result<Throughput> {
+    let deadline = Instant::now() + Duration::from_secs(args.seconds);
+    let next = Arc::new(AtomicU64::new(0));
+    let PublishArgs {
+        server,
+        batch,
+        tenants,
+        count,
+        ..
+    } = args.clone();
+    repeat(args.connections, move |_| {
+        let (server, next) = (server.clone(), next.clone());
+        async move {
+            let mut client = Client::connect(server.server, Some(&server.key)).await?;
+            let mut done = 0;
+            while Instant::now() < deadline {
+                let first = next.fetch_add(batch, Ordering::Relaxed);
+                if first >= count {
+                    break;
+                }
+                let events: Vec<_> = (first..first + batch)
+                    .map(|number| event(&format!("t{}", number % tenants), None, number))
+                    .collect();
+                client.publish(&events).await?;
+                done += batch;
+            }
+            Ok(done)
+        }
+    })
+    .await
+}
+
+/// Runs `work` once a connection; adds up what each has done.
+async fn repeat<F, W>(connections: usize, work: F) -> Result<Throughput>
+where
+    F: Fn(usize) -> W,
+    W: Future<Output = Result<u64>> + Send + 'static,
+{
+    let start = Instant::now();
+    let mut workers: JoinSet<_> = (0..connections).map(work).collect();
+    let mut done = 0;
+    while let Some(worker) = workers.join_next().await {
+        done += worker??;
+    }
+    Ok(Throughput {
+        done,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}

@@ -1,0 +1,91 @@
+//! `xtask load`: the load generator of the bench, as a process of its own, so that its CPU time is not the server's.
+//!
+//! It drives the server (or the sink, for the limit) over kept connections on loopback and prints one line of JSON.
+
+mod client;
+mod closed;
+mod open;
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use client::Client;
+
+/// Options of `load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Debug, Subcommand)]
+enum Kind {
+    /// A bare client against the sink: the limit of this machine.
+    Bare(closed::BareArgs),
+    /// Publishes as fast as the server answers.
+    Publish(closed::PublishArgs),
+    /// Publishes at a fixed rate and receives the deliveries itself.
+    Latency(open::LatencyArgs),
+}
+
+/// Where the server is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerArgs {
+    /// Its address.
+    #[arg(long)]
+    pub(crate) server: SocketAddr,
+    /// Its API key.
+    #[arg(long)]
+    pub(crate) key: String,
+}
+
+/// What `bare` and `publish` print.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Throughput {
+    /// Requests answered, or events acknowledged.
+    pub(crate) done: u64,
+    /// From the first request to the last answer.
+    pub(crate) seconds: f64,
+}
+
+/// What `latency` prints.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Latencies {
+    /// From the moment at which a publish was due to its answer.
+    pub(crate) publish: Percentiles,
+    /// From the moment at which a publish was due to the arrival of the delivery.
+    pub(crate) end_to_end: Percentiles,
+}
+
+/// Milliseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Percentiles {
+    pub(crate) count: u64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) max: f64,
+}
+
+/// Runs the load and prints its result.
+pub(crate) fn run(args: &LoadArgs) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let line = runtime.block_on(async {
+        match &args.kind {
+            Kind::Bare(args) => serde_json::to_string(&closed::bare(args).await?),
+            Kind::Publish(args) => serde_json::to_string(&closed::publish(args).await?),
+            Kind::Latency(args) => serde_json::to_string(&open::latency(args).await?),
+        }
+        .context("failed to print the result")
+    })?;
+    println!("{line}");
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Open loop: requests are due at a fixed rate whether or not the earlier ones were answered, and latency counts from
+//! when a request was due. So a server that stalls is charged for everything that should have happened meanwhile
+//! (without this a stall counts once: "coordinated omission").
+//!
+//! The receiver is here too, so that both ends of a delivery are read from one clock.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::Args;
+use hdrhistogram::Histogram;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::client::{Client, event};
+use super::{Latencies, Percentiles, ServerArgs};
+
+/// Everything has arrived this long after the last publish, or it is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Results are ignored for this part of the run: connections are made, windows open.
+const WARM_UP: f64 = 0.2;
+
+/// Options of `load latency`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LatencyArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Where the destinations of tenants `t0`, `t1`, ... lead: this process listens there.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Publishes a second.
+    #[arg(long)]
+    rate: u64,
+    /// How long.
+    #[arg(long)]
+    seconds: u64,
+    /// Tenants in turn.
+    #[arg(long, default_value_t = 10)]
+    tenants: u64,
+    /// Tenants `h0`, `h1`, ... whose destination hangs: each gets one more event a second, which is not measured.
+    #[arg(long, default_value_t = 0)]
+    hanging: u64,
+    /// Kept connections.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+}
+
+/// A publish that is due.
+struct Due {
+    at: Instant,
+    body: String,
+    is_measured: bool,
+}
+
+/// Runs the load and waits for every measured delivery.
+pub(crate) async fn latency(args: &LatencyArgs) -> Result<Latencies> {
+    let listener = TcpListener::bind(args.listen).await.context("failed to listen")?;
+    let (arrived, mut arrivals) = mpsc::unbounded_channel();
+    let receiver = tokio::spawn(receive(listener, arrived));
+    let start = Instant::now() + Duration::from_millis(100);
+    let total = args.rate * args.seconds;
+    let due_at = |number: u64, rate: u64| start + Duration::from_nanos(number * 1_000_000_000 / rate);
+
+    let (sender, queue) = mpsc::unbounded_channel();
+    let pacer = std::thread::spawn({
+        let schedule = schedule(args, &due_at);
+        move || pace(schedule, &sender)
+    });
+    let publish = publish_all(args, queue).await?;
+    if pacer.join().is_err() {
+        bail!("the pacer failed");
+    }
+
+    let mut seen = vec![false; usize::try_from(total)?];
+    let mut left = seen.len();
+    let mut end_to_end = histogram()?;
+    let warm = warm_up(total);
+    while left > 0 {
+        let (number, at): (u64, Instant) = timeout(PATIENCE, arrivals.recv())
+            .await
+            .with_context(|| format!("{left} deliveries did not arrive"))?
+            .context("the receiver ended")?;
+        let first = seen
+            .get_mut(usize::try_from(number)?)
+            .is_some_and(|seen| !std::mem::replace(seen, true));
+        if first {
+            left -= 1;
+            if number >= warm {
+                end_to_end.record(micros(at.saturating_duration_since(due_at(number, args.rate))))?;
+            }
+        }
+    }
+    receiver.abort();
+    Ok(Latencies {
+        publish: percentiles(&publish),
+        end_to_end: percentiles(&end_to_end),
+    })
+}
+
+/// Every publish of the run in the order of its moment.
+fn schedule(args: &LatencyArgs, due_at: &impl Fn(u64, u64) -> Instant) -> Vec<Due> {
+    let total = args.rate * args.seconds;
+    let warm = warm_up(total);
+    let measured = (0..total).map(|number| Due {
+        at: due_at(number, args.rate),
+        body: event(
+            &format!("t{}", number % args.tenants),
+            Some(&format!("l-{number}")),
+            number,
+        ),
+        is_measured: number >= warm,
+    });
+    let beside = (0..args.hanging * args.seconds).map(|number| Due {
+        at: due_at(number, args.hanging),
+        body: event(&format!("h{}", number % args.hanging), None, number),
+        is_measured: false,
+    });
+    let mut all: Vec<_> = measured.chain(beside).collect();
+    all.sort_by_key(|due| due.at);
+    all
+}
+
+/// Hands each publish over at its moment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the runtime's timer is too coarse: it rounds up to a millisecond"
+)]
+fn pace(schedule: Vec<Due>, sender: &mpsc::UnboundedSender<Due>) {
+    for due in schedule {
+        std::thread::sleep(due.at.saturating_duration_since(Instant::now()));
+        if sender.send(due).is_err() {
+            return;
+        }
+    }
+}
+
+/// Publishes what is due over all connections; answers the latencies of the measured ones.
+async fn publish_all(args: &LatencyArgs, queue: mpsc::UnboundedReceiver<Due>) -> Result<Histogram<u64>> {
+    let queue = Arc::new(Mutex::new(queue));
+    let mut workers = JoinSet::new();
+    for _ in 0..args.connections {
+        let (queue, server) = (queue.clone(), args.server.clone());
+        workers.spawn(async move {
+            let mut client = Client::connect(server.server, Some(&server.key)).await?;
+            let mut latencies = histogram()?;
+            loop {
+                let next = queue.lock().await.recv().await;
+                let Some(due) = next else {
+                    return anyhow::Ok(latencies);
+                };
+                client.publish(&[due.body]).await?;
+                if due.is_measured {
+                    latencies.record(micros(due.at.elapsed()))?;
+                }
+            }
+        });
+    }
+    let mut all = histogram()?;
+    while let Some(worker) = workers.join_next().await {
+        all.add(worker??)?;
+    }
+    Ok(all)
+}
+
+/// Answers 200 to everything and says which number arrived when.
+async fn receive(listener: TcpListener, arrived: mpsc::UnboundedSender<(u64, Instant)>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        // Fails only on a connection that is closed already.
+        let _ = stream.set_nodelay(true);
+        let arrived = arrived.clone();
+        let service = service_fn(move |request| take(request, arrived.clone()));
+        connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn take(
+    request: Request<Incoming>,
+    arrived: mpsc::UnboundedSender<(u64, Instant)>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let number = request
+        .headers()
+        .get("webhook-id")
+        .and_then(|id| id.to_str().ok()?.strip_prefix("l-")?.parse().ok());
+    // Read to its end, so that the connection can be kept.
+    let is_whole = request.into_body().collect().await.is_ok();
+    if let (Some(number), true) = (number, is_whole) {
+        // Nobody listens once everything has arrived.
+        let _ = arrived.send((number, Instant::now()));
+    }
+    Ok(Response::new(Full::default()))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a share of a small count"
+)]
+fn warm_up(total: u64) -> u64 {
+    (total as f64 * WARM_UP) as u64
+}
+
+/// Microseconds up to two minutes, three digits.
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 120_000_000, 3).context("failed to make a histogram")
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros())
+        .unwrap_or(u64::MAX)
+        .clamp(1, 120_000_000)
+}
+
+fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+    let at = |quantile| millis(histogram.value_at_quantile(quantile));
+    Percentiles {
+        count: histogram.len(),
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: millis(histogram.max()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most two minutes of microseconds")]
+fn millis(micros: u64) -> f64 {
+    micros as f64 / 1_000.0
+}
