@@ -51,6 +51,22 @@ impl EventKey {
     }
 }
 
+impl DeliveryKey {
+    /// When the delivery was created, which is when its event was accepted.
+    #[must_use]
+    pub fn created_at(self) -> Timestamp {
+        Timestamp::from_millis(self.0 >> SEQUENCE_BITS)
+    }
+}
+
+impl AttemptKey {
+    /// When the attempt was settled.
+    #[must_use]
+    pub fn settled_at(self) -> Timestamp {
+        Timestamp::from_millis(self.0 >> SEQUENCE_BITS)
+    }
+}
+
 /// The first key of a millisecond. Keys grow by one from here; a burst of more than a million in one
 /// millisecond simply runs into the next.
 #[must_use]

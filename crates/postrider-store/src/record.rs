@@ -102,6 +102,10 @@ pub struct Destination {
 
 /// What became of a creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "rare and short-lived; a box would be in every caller's way"
+)]
 pub enum Created {
     /// Done; with its key, and revision 1.
     Created(Destination),
@@ -115,6 +119,10 @@ pub enum Created {
 
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "rare and short-lived; a box would be in every caller's way"
+)]
 pub enum Changed {
     /// Done; with its new revision.
     Changed(Destination),

@@ -1,1 +1,186 @@
-//! The embedded backend.
+//! The embedded backend: one SQLite file, one thread that writes, a few connections that read.
+//!
+//! All SQL of the program is in this folder. [`write`](self) functions run on the writer's thread inside its transaction;
+//! `read` functions run on blocking threads, each in its own short transaction.
+
+mod credentials;
+mod detail;
+mod duties;
+mod failure;
+mod json;
+mod open;
+mod queue;
+mod read;
+mod rows;
+mod schema;
+mod store;
+mod write;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use postrider_core::id::IdCodec;
+use postrider_core::time::Timestamp;
+
+pub use self::open::OpenError;
+use self::queue::{Bounds, Class, Queue, Weight};
+use self::read::Readers;
+use self::write::Work;
+use self::writer::{Counters, Writer};
+use crate::error::StoreError;
+use crate::feed::Feed;
+use crate::seal::SealKey;
+
+/// How the embedded store is set up.
+#[derive(Debug, Clone)]
+pub struct SqliteConfig {
+    /// Data directory; made when it is not there, with mode 0700.
+    pub dir: PathBuf,
+    /// Seals secrets.
+    pub seal_key: SealKey,
+    /// Pages of 8 KiB in the log that start a checkpoint: fewer make shorter stalls, more make higher throughput.
+    pub wal_autocheckpoint: u32,
+    /// Connections for reading.
+    pub readers: usize,
+    /// The longest that one read may take.
+    pub read_time_limit: Duration,
+    /// Rows that may wait for the writer; more are refused as busy.
+    pub queue_rows: usize,
+    /// Payload bytes that may wait for the writer.
+    pub queue_bytes: usize,
+    /// The writer's page cache at most.
+    pub writer_cache_kib: u32,
+    /// Each reader's page cache at most.
+    pub reader_cache_kib: u32,
+    /// The most pages of 8 KiB that the database may have; `None` for as many as the disk holds.
+    pub max_pages: Option<u32>,
+    /// Wait for the writer on a blocking thread. For tests with paused time, whose runtime takes a wait for a foreign
+    /// thread for idleness and would move the clock.
+    pub blocking_waits: bool,
+}
+
+impl SqliteConfig {
+    /// The defaults, for a data directory and a key.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>, seal_key: SealKey) -> Self {
+        Self {
+            dir: dir.into(),
+            seal_key,
+            wal_autocheckpoint: 2_000,
+            readers: 3,
+            read_time_limit: Duration::from_secs(5),
+            queue_rows: 16_384,
+            queue_bytes: 64 << 20,
+            writer_cache_kib: 65_536,
+            reader_cache_kib: 8_192,
+            max_pages: None,
+            blocking_waits: false,
+        }
+    }
+}
+
+/// The embedded [`crate::Store`].
+#[derive(Debug)]
+pub struct SqliteStore {
+    ids: IdCodec,
+    seal: SealKey,
+    feed: Feed,
+    queue: Arc<Queue>,
+    counters: Arc<Counters>,
+    readers: Readers,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    blocking_waits: bool,
+}
+
+impl SqliteStore {
+    /// Opens or creates the database in `config.dir`, which no other process may use meanwhile. Blocks for the time that
+    /// a recovery after a crash takes: milliseconds.
+    ///
+    /// # Errors
+    /// When the directory or its content cannot be used; nothing was changed then.
+    pub fn open(config: SqliteConfig, _now: Timestamp) -> Result<Arc<Self>, OpenError> {
+        let opened = open::open(&config)?;
+        let failed = |reason: String| OpenError::Failed {
+            path: opened.path.clone(),
+            reason,
+        };
+        let readers = Readers::open(
+            &opened.path,
+            config.readers,
+            config.reader_cache_kib,
+            config.read_time_limit,
+        )
+        .map_err(|fault| failed(fault.to_string()))?;
+        let (pending, dead) = read::stats::counts(&opened.conn).map_err(|fault| failed(fault.to_string()))?;
+        let counters = Arc::new(Counters::default());
+        counters.pending.store(pending, Ordering::Relaxed);
+        counters.dead.store(dead, Ordering::Relaxed);
+        let bounds = Bounds {
+            rows: config.queue_rows,
+            bytes: config.queue_bytes,
+        };
+        let queue = Arc::new(Queue::new(bounds));
+        let feed = Feed::default();
+        let path = opened.path.clone();
+        let writer = Writer {
+            conn: opened.conn,
+            ids: opened.ids.clone(),
+            seal: config.seal_key.clone(),
+            queue: Arc::clone(&queue),
+            feed: feed.clone(),
+            counters: Arc::clone(&counters),
+            lock: opened.lock,
+        };
+        let thread = std::thread::Builder::new()
+            .name("postrider-store".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| OpenError::Failed {
+                path,
+                reason: error.to_string(),
+            })?;
+        Ok(Arc::new(Self {
+            ids: opened.ids,
+            seal: config.seal_key,
+            feed,
+            queue,
+            counters,
+            readers,
+            writer: Mutex::new(Some(thread)),
+            blocking_waits: config.blocking_waits,
+        }))
+    }
+
+    /// Has the writer run `run` in its next transaction; answers after the commit.
+    async fn write<A, F>(&self, class: Class, weight: Weight, run: F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut Work<'_>) -> Result<A, failure::Fault> + Send + 'static,
+    {
+        let waiter = self.queue.push(class, weight, run)?;
+        let answered = if self.blocking_waits {
+            let waited = tokio::task::spawn_blocking(move || waiter.blocking_recv()).await;
+            waited.map_err(|error| StoreError::Unavailable(error.into()))?
+        } else {
+            waiter.await
+        };
+        // The writer answers everything that it takes; only its death drops a waiter.
+        answered.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.queue.close();
+        self.readers.close();
+        if let Some(thread) = self.writer.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer panicked");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The writer's queue: bounded in rows and bytes, emptied many operations at a time.
+//!
+//! One lock for a whole batch is cheaper than one for each operation, and the writer learns how much waits without
+//! taking it. Must not know what an operation does.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::failure::Fault;
+use super::write::Work;
+use crate::error::StoreError;
+
+/// One intent for the writer. It may be applied again when a batch was rolled back because of another.
+pub(super) trait Operation: Send {
+    /// Writes to the open transaction.
+    fn apply(&mut self, work: &mut Work<'_>) -> Result<(), Fault>;
+    /// Tells the waiter, after the commit or instead of it.
+    fn answer(self: Box<Self>, failure: Option<StoreError>);
+}
+
+/// An operation made of a function.
+struct Task<A, F> {
+    run: F,
+    answer: Option<A>,
+    waiter: oneshot::Sender<Result<A, StoreError>>,
+}
+
+impl<A, F> Operation for Task<A, F>
+where
+    A: Send,
+    F: FnMut(&mut Work<'_>) -> Result<A, Fault> + Send,
+{
+    fn apply(&mut self, work: &mut Work<'_>) -> Result<(), Fault> {
+        self.answer = Some((self.run)(work)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, failure: Option<StoreError>) {
+        let result = match (failure, self.answer) {
+            (None, Some(answer)) => Ok(answer),
+            (failure, _) => Err(failure.unwrap_or(StoreError::Closed)),
+        };
+        // A waiter that is gone (a client that disconnected) changes nothing about what was committed.
+        let _ = self.waiter.send(result);
+    }
+}
+
+/// How much an operation weighs in the queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weight {
+    /// Rows that it will write, roughly.
+    pub(super) rows: usize,
+    /// Payload bytes that it keeps in memory.
+    pub(super) bytes: usize,
+}
+
+/// Who may use the last part of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// New work: refused first.
+    Intake,
+    /// Work that finishes or removes other work, and operators' changes: has as much room again.
+    Progress,
+}
+
+/// Bounds of the queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+}
+
+/// What the writer took.
+pub(super) struct Taken {
+    pub(super) operations: Vec<Box<dyn Operation>>,
+    /// No more will come.
+    pub(super) closed: bool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    operations: Vec<(Box<dyn Operation>, Weight)>,
+    rows: usize,
+    bytes: usize,
+    writer_sleeps: bool,
+    closed: bool,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("bounds", &self.bounds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    bounds: Bounds,
+}
+
+impl Queue {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            arrived: Condvar::new(),
+            bounds,
+        }
+    }
+
+    /// Queues `run`; its answer arrives after the commit.
+    pub(super) fn push<A, F>(
+        &self,
+        class: Class,
+        weight: Weight,
+        run: F,
+    ) -> Result<oneshot::Receiver<Result<A, StoreError>>, StoreError>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut Work<'_>) -> Result<A, Fault> + Send + 'static,
+    {
+        let (waiter, receiver) = oneshot::channel();
+        let operation = Box::new(Task {
+            run,
+            answer: None,
+            waiter,
+        });
+        let share = match class {
+            Class::Intake => 1,
+            Class::Progress => 2,
+        };
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err(StoreError::Closed);
+        }
+        // Whatever its size, one operation is always taken: otherwise a single large one could never pass.
+        let full = waiting.rows + weight.rows > self.bounds.rows * share
+            || waiting.bytes + weight.bytes > self.bounds.bytes * share;
+        if full && !waiting.operations.is_empty() {
+            return Err(StoreError::Busy);
+        }
+        waiting.rows += weight.rows;
+        waiting.bytes += weight.bytes;
+        waiting.operations.push((operation, weight));
+        let wake = waiting.writer_sleeps;
+        drop(waiting);
+        if wake {
+            self.arrived.notify_one();
+        }
+        Ok(receiver)
+    }
+
+    /// Waits up to `idle` for the first operation, then up to `linger` for `wanted` of them; takes at most `max_rows`
+    /// worth of rows (but at least one operation).
+    pub(super) fn take(&self, idle: Duration, linger: Duration, wanted: usize, max_rows: usize) -> Taken {
+        let mut waiting = self.waiting.lock();
+        if waiting.operations.is_empty() && !waiting.closed {
+            self.sleep(&mut waiting, idle);
+        }
+        if !linger.is_zero() && !waiting.operations.is_empty() && waiting.operations.len() < wanted {
+            self.sleep(&mut waiting, linger);
+        }
+        let mut rows = 0;
+        let mut bytes = 0;
+        let mut count = 0;
+        for (_, weight) in &waiting.operations {
+            if count > 0 && rows + weight.rows > max_rows {
+                break;
+            }
+            rows += weight.rows;
+            bytes += weight.bytes;
+            count += 1;
+        }
+        waiting.rows -= rows;
+        waiting.bytes -= bytes;
+        let operations = waiting
+            .operations
+            .drain(..count)
+            .map(|(operation, _)| operation)
+            .collect();
+        Taken {
+            operations,
+            closed: waiting.closed && waiting.operations.is_empty(),
+        }
+    }
+
+    /// Operations that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.lock().operations.len()
+    }
+
+    /// Refuses further operations; those that wait are still done.
+    pub(super) fn close(&self) {
+        self.waiting.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Refuses further operations and drops those that wait: the writer is gone.
+    pub(super) fn abandon(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        let dropped = std::mem::take(&mut waiting.operations);
+        drop(waiting);
+        for (operation, _) in dropped {
+            operation.answer(Some(StoreError::Closed));
+        }
+    }
+
+    fn sleep(&self, waiting: &mut parking_lot::MutexGuard<'_, Waiting>, at_most: Duration) {
+        waiting.writer_sleeps = true;
+        self.arrived.wait_for(waiting, at_most);
+        waiting.writer_sleeps = false;
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading: a few connections that only read, each statement bounded in time.
+//!
+//! WAL readers see one committed state and never wait for the writer. They must not hold it for long, or the log could not
+//! be reset; so every read is one short transaction, and one that runs into its limit is interrupted.
+
+pub(super) mod directory;
+pub(super) mod lane;
+pub(super) mod stats;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::failure::Fault;
+use super::open::open_reader;
+use crate::error::StoreError;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Readers {
+    idle: Arc<Mutex<Vec<Connection>>>,
+    permits: Arc<Semaphore>,
+    time_limit: Duration,
+}
+
+/// A connection on loan; it goes back whatever becomes of its borrower.
+struct Loan {
+    conn: Option<Connection>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            self.idle.lock().push(conn);
+        }
+    }
+}
+
+impl Readers {
+    pub(super) fn open(
+        path: &Path,
+        count: usize,
+        cache_kib: u32,
+        time_limit: Duration,
+    ) -> Result<Self, Fault> {
+        let count = count.max(1);
+        let idle = (0..count)
+            .map(|_| open_reader(path, cache_kib))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            idle: Arc::new(Mutex::new(idle)),
+            permits: Arc::new(Semaphore::new(count)),
+            time_limit,
+        })
+    }
+
+    /// Runs `read` on a blocking thread, in one transaction, for at most the time limit.
+    pub(super) async fn run<A, F>(&self, read: F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+    {
+        self.run_within(self.time_limit, read).await
+    }
+
+    /// The same for what is done once at start, when nothing goes without it, however long it takes.
+    pub(super) async fn run_unbounded<A, F>(&self, read: F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+    {
+        self.run_within(Duration::MAX, read).await
+    }
+
+    async fn run_within<A, F>(&self, time_limit: Duration, read: F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+    {
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| StoreError::Closed)?;
+        let conn = self.idle.lock().pop().ok_or(StoreError::Closed)?;
+        let interrupt = conn.get_interrupt_handle();
+        let loan = Loan {
+            conn: Some(conn),
+            idle: Arc::clone(&self.idle),
+            _permit: permit,
+        };
+        let mut job = tokio::task::spawn_blocking(move || {
+            let answer = loan.conn.as_ref().map(|conn| in_transaction(conn, read));
+            (answer, loan)
+        });
+        let finished = match tokio::time::timeout(time_limit, &mut job).await {
+            Ok(finished) => finished,
+            Err(_) => {
+                interrupt.interrupt();
+                job.await
+            }
+        };
+        match finished {
+            Ok((Some(answer), _loan)) => answer.map_err(|fault| fault.to_store_error()),
+            Ok((None, _)) => Err(StoreError::Closed),
+            Err(error) => Err(StoreError::Unavailable(error.into())),
+        }
+    }
+
+    /// Refuses further reads and closes the connections as they come back.
+    pub(super) fn close(&self) {
+        self.permits.close();
+        self.idle.lock().clear();
+    }
+}
+
+fn in_transaction<A>(
+    conn: &Connection,
+    read: impl FnOnce(&Connection) -> Result<A, Fault>,
+) -> Result<A, Fault> {
+    conn.prepare_cached("BEGIN")?.execute([])?;
+    let answer = read(conn);
+    let ended = conn
+        .prepare_cached("COMMIT")
+        .and_then(|mut commit| commit.execute([]));
+    if ended.is_err() && !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK")?;
+    }
+    answer
+}

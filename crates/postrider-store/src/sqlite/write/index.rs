@@ -1,0 +1,79 @@
+//! Listing tables, written behind the hot path.
+//!
+//! They scatter over their tenants and destinations, so keeping them in the hot transaction would cost a third of the
+//! throughput. Keys are given in commit order, so one mark says what is listed: rows up to it are in the tables, those after
+//! it are found by their key. Mark and rows move in one transaction, so a crash neither loses nor repeats any.
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::sqlite::failure::Fault;
+use crate::sqlite::schema::{self, meta};
+
+/// Events or attempts listed in one step.
+pub(in crate::sqlite) const STEP_ROWS: i64 = 500;
+
+/// Lists the next events and their deliveries; answers how many rows that were, 0 when nothing is left.
+pub(in crate::sqlite) fn list_events(conn: &Connection) -> Result<usize, Fault> {
+    let from = schema::number(conn, meta::EVENTS_INDEXED_UPTO)?.unwrap_or(0);
+    let upto = end_of_step(conn, from)?;
+    let Some(upto) = upto else { return Ok(0) };
+    let events = conn
+        .prepare_cached(
+            "INSERT INTO event_by_tenant(tenant, key)
+             SELECT tenant, key FROM event WHERE key > ?1 AND key <= ?2 ORDER BY tenant, key",
+        )?
+        .execute((from, upto))?;
+    let deliveries = conn
+        .prepare_cached(
+            "INSERT INTO delivery_by_destination(destination, key, event)
+             SELECT destination, key, event FROM pending WHERE key > ?1 AND key <= ?2
+             UNION ALL
+             SELECT destination, key, event FROM history WHERE key > ?1 AND key <= ?2
+             ORDER BY 1, 2",
+        )?
+        .execute((from, upto))?;
+    schema::put_number(conn, meta::EVENTS_INDEXED_UPTO, upto)?;
+    Ok(events + deliveries)
+}
+
+/// The last key of the events that make one step: bounded in deliveries too, since an event may have thousands.
+fn end_of_step(conn: &Connection, from: i64) -> Result<Option<i64>, Fault> {
+    let mut statement =
+        conn.prepare_cached("SELECT key, deliveries FROM event WHERE key > ?1 ORDER BY key LIMIT ?2")?;
+    let mut found = statement.query((from, STEP_ROWS))?;
+    let (mut upto, mut rows) = (None, 0);
+    while let Some(row) = found.next()?
+        && rows < 2 * STEP_ROWS
+    {
+        let (key, deliveries): (i64, i64) = (row.get(0)?, row.get(1)?);
+        upto = Some(key + deliveries);
+        rows += 1 + deliveries;
+    }
+    Ok(upto)
+}
+
+/// Lists the next attempts; answers how many, 0 when nothing is left.
+pub(in crate::sqlite) fn list_attempts(conn: &Connection) -> Result<usize, Fault> {
+    let from = schema::number(conn, meta::ATTEMPTS_INDEXED_UPTO)?.unwrap_or(0);
+    let upto: Option<i64> = conn
+        .prepare_cached(
+            "SELECT max(key) FROM (SELECT key FROM attempt WHERE key > ?1 ORDER BY key LIMIT ?2)",
+        )?
+        .query_row((from, STEP_ROWS), |row| row.get(0))
+        .optional()?
+        .flatten();
+    let Some(upto) = upto else { return Ok(0) };
+    let rows = conn
+        .prepare_cached(
+            "INSERT INTO attempt_by_destination(destination, key)
+             SELECT destination, key FROM attempt WHERE key > ?1 AND key <= ?2 ORDER BY destination, key",
+        )?
+        .execute((from, upto))?;
+    conn.prepare_cached(
+        "INSERT INTO attempt_by_tenant(tenant, key)
+         SELECT tenant, key FROM attempt WHERE key > ?1 AND key <= ?2 ORDER BY tenant, key",
+    )?
+    .execute((from, upto))?;
+    schema::put_number(conn, meta::ATTEMPTS_INDEXED_UPTO, upto)?;
+    Ok(rows)
+}

@@ -1,0 +1,253 @@
+//! Settling judged attempts: the attempt's row and the delivery's new state, in one transaction.
+
+use postrider_core::delivery::{DeadReason, DeliveryStatus, PendingDelivery, Plan, Progress};
+use postrider_core::id::AttemptKey;
+use postrider_core::outcome::Category;
+use postrider_core::time::Timestamp;
+use rusqlite::OptionalExtension as _;
+
+use super::Work;
+use crate::record::{NewAttempt, Next, Settlement};
+use crate::sqlite::detail::Detail;
+use crate::sqlite::failure::Fault;
+use crate::sqlite::rows;
+
+/// How a delivery ended.
+pub(super) struct Ended {
+    status: DeliveryStatus,
+    reason: Option<DeadReason>,
+    category: Option<Category>,
+    progress: Progress,
+    last_attempt: Option<AttemptKey>,
+}
+
+impl Ended {
+    pub(super) const fn dead(
+        reason: DeadReason,
+        category: Category,
+        progress: Progress,
+        last_attempt: Option<AttemptKey>,
+    ) -> Self {
+        Self {
+            status: DeliveryStatus::Dead,
+            reason: Some(reason),
+            category: Some(category),
+            progress,
+            last_attempt,
+        }
+    }
+
+    pub(super) const fn canceled(progress: Progress, last_attempt: Option<AttemptKey>) -> Self {
+        Self {
+            status: DeliveryStatus::Canceled,
+            reason: None,
+            category: None,
+            progress,
+            last_attempt,
+        }
+    }
+
+    const fn succeeded(progress: Progress, last_attempt: Option<AttemptKey>) -> Self {
+        Self {
+            status: DeliveryStatus::Succeeded,
+            reason: None,
+            category: Some(Category::Success),
+            progress,
+            last_attempt,
+        }
+    }
+}
+
+/// Records a batch.
+pub(in crate::sqlite) fn settle(
+    work: &mut Work<'_>,
+    batch: &[Settlement],
+    now: Timestamp,
+) -> Result<(), Fault> {
+    batch
+        .iter()
+        .try_for_each(|settlement| settle_one(work, settlement, now))
+}
+
+fn settle_one(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> Result<(), Fault> {
+    let delivery = &settlement.delivery;
+    match settlement.next {
+        Next::Retry(plan, progress) if work.names.destinations.contains_key(&delivery.destination.0) => {
+            let found = work
+                .hot
+                .last_attempt
+                .query_row([delivery.key.0], last_attempt)
+                .optional()?;
+            let Some(prev) = found else {
+                return settle_ended(work, settlement, now);
+            };
+            let last = record(work, settlement, prev, DeliveryStatus::Pending, Some(plan), now)?;
+            retry(work, delivery, &plan, &progress, last)
+        }
+        next => {
+            let found = work
+                .hot
+                .take_pending
+                .query_row([delivery.key.0], last_attempt)
+                .optional()?;
+            let Some(prev) = found else {
+                return settle_ended(work, settlement, now);
+            };
+            work.effects.pending -= 1;
+            let progress = match settlement.attempt {
+                Some(_) => delivery.progress.attempted(&delivery.plan),
+                None => delivery.progress,
+            };
+            let mut ended = match next {
+                Next::Succeeded => Ended::succeeded(progress, None),
+                Next::Dead(reason, category) => Ended::dead(reason, category, progress, None),
+                // A retry for a destination that was deleted meanwhile will not be made.
+                Next::Retry(..) | Next::Canceled => Ended::canceled(progress, None),
+            };
+            ended.last_attempt = record(work, settlement, prev, ended.status, None, now)?;
+            end(work, delivery, &ended, now)
+        }
+    }
+}
+
+fn last_attempt(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<AttemptKey>> {
+    Ok(row.get::<_, Option<i64>>(0)?.map(AttemptKey))
+}
+
+fn retry(
+    work: &mut Work<'_>,
+    delivery: &PendingDelivery,
+    plan: &Plan,
+    progress: &Progress,
+    last_attempt: Option<AttemptKey>,
+) -> Result<(), Fault> {
+    work.hot.retry_pending.execute((
+        delivery.key.0,
+        plan.due_at.as_millis(),
+        rows::nanos(plan.delay),
+        plan.tier.code(),
+        plan.cause.code(),
+        progress.attempts,
+        progress.scheduled,
+        progress.immediate,
+        rows::nanos(progress.last_delay),
+        rows::window_start(progress, delivery.event),
+        last_attempt.map(|key| key.0),
+    ))?;
+    Ok(())
+}
+
+/// A delivery that is no longer pending: its attempt is recorded all the same, and a success is the truth whatever was
+/// decided meanwhile.
+fn settle_ended(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> Result<(), Fault> {
+    let key = settlement.delivery.key;
+    let found: Option<(i64, Option<i64>)> = work
+        .conn
+        .prepare_cached("SELECT status, last_attempt FROM history WHERE key = ?1")?
+        .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((code, prev)) = found else { return Ok(()) };
+    let before = rows::word(code, DeliveryStatus::from_code, "status")?;
+    let succeeded = settlement.next == Next::Succeeded;
+    let status = if succeeded {
+        DeliveryStatus::Succeeded
+    } else {
+        before
+    };
+    let last = record(work, settlement, prev.map(AttemptKey), status, None, now)?;
+    let attempts = settlement.delivery.progress.attempts + u32::from(settlement.attempt.is_some());
+    work.conn
+        .prepare_cached("UPDATE history SET last_attempt = ?2, attempts = max(attempts, ?3) WHERE key = ?1")?
+        .execute((key.0, last.map(|key| key.0), attempts))?;
+    if succeeded && before != DeliveryStatus::Succeeded {
+        work.conn
+            .prepare_cached(
+                "UPDATE history SET status = ?2, reason = NULL, category = ?3, ended_at = ?4 WHERE key = ?1",
+            )?
+            .execute((key.0, status.code(), Category::Success.code(), now.as_millis()))?;
+        if before == DeliveryStatus::Dead {
+            work.conn
+                .prepare_cached("DELETE FROM dead WHERE key = ?1")?
+                .execute([key.0])?;
+            work.effects.dead -= 1;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the attempt, if there was one; answers the delivery's last attempt.
+fn record(
+    work: &mut Work<'_>,
+    settlement: &Settlement,
+    prev: Option<AttemptKey>,
+    status_after: DeliveryStatus,
+    retry: Option<Plan>,
+    now: Timestamp,
+) -> Result<Option<AttemptKey>, Fault> {
+    let Some(attempt) = &settlement.attempt else {
+        return Ok(prev);
+    };
+    let delivery = &settlement.delivery;
+    let key = AttemptKey(work.keys.take(now, 1));
+    let NewAttempt {
+        number,
+        started_at,
+        status,
+        error,
+        ..
+    } = attempt;
+    work.attempt_skew.note(work.conn, *started_at, key.settled_at())?;
+    work.hot.insert_attempt.execute((
+        key.0,
+        delivery.key.0,
+        delivery.event.0,
+        delivery.tenant.0,
+        delivery.destination.0,
+        prev.map(|prev| prev.0),
+        number,
+        started_at.as_millis(),
+        status,
+        error.map(postrider_core::outcome::ErrorKind::code),
+        status_after.code(),
+        Detail::encode(attempt, retry.as_ref()),
+    ))?;
+    work.effects.unlisted_attempts += 1;
+    Ok(Some(key))
+}
+
+/// Writes the final state of a delivery whose pending row is gone or never was.
+pub(super) fn end(
+    work: &mut Work<'_>,
+    delivery: &PendingDelivery,
+    ended: &Ended,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    work.hot.insert_history.execute((
+        delivery.key.0,
+        delivery.event.0,
+        delivery.tenant.0,
+        delivery.destination.0,
+        rows::flags(delivery.retryable, delivery.replayed),
+        ended.status.code(),
+        now.as_millis(),
+        ended.reason.map(DeadReason::code),
+        ended.category.map(Category::code),
+        ended.progress.attempts,
+        ended.progress.scheduled,
+        ended.progress.immediate,
+        rows::nanos(ended.progress.last_delay),
+        rows::window_start(&ended.progress, delivery.event),
+        ended.last_attempt.map(|key| key.0),
+    ))?;
+    if ended.status == DeliveryStatus::Dead {
+        let category = ended.category.unwrap_or(Category::NotAttempted).code();
+        work.hot.insert_dead.execute((
+            delivery.key.0,
+            delivery.tenant.0,
+            delivery.destination.0,
+            category,
+        ))?;
+        work.effects.dead += 1;
+    }
+    Ok(())
+}

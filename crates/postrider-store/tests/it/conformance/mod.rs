@@ -1,0 +1,65 @@
+//! What every backend promises, whatever it is made of.
+//!
+//! A backend brings a [`Harness`] and one line of [`conformance_suite`]; nothing here names one.
+
+pub(crate) mod accept;
+pub(crate) mod directory;
+mod fixture;
+pub(crate) mod lane;
+pub(crate) mod settle;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_store::Store;
+
+pub(crate) use fixture::*;
+
+/// A database of its own for each test.
+#[async_trait]
+pub(crate) trait Harness: Sized + Send {
+    /// A fresh, empty store.
+    async fn start() -> Self;
+    /// The store.
+    fn store(&self) -> Arc<dyn Store>;
+    /// Closes the store and opens the same database again.
+    async fn restart(self) -> Self;
+}
+
+/// Declares every test of the suite for one backend.
+macro_rules! conformance_suite {
+    ($harness:ty) => {
+        $crate::conformance::conformance_suite! { @each $harness,
+            directory::tenants_come_and_go,
+            directory::pages_of_tenants_are_in_order_of_creation,
+            directory::destinations_keep_everything,
+            directory::creation_refuses_what_it_must,
+            directory::a_change_names_the_revision_it_read,
+            directory::everything_is_there_after_a_restart,
+            accept::bytes_come_back_as_they_went_in,
+            accept::an_id_is_used_once_a_tenant,
+            accept::an_issued_id_given_back_is_a_duplicate,
+            accept::one_id_published_at_once_is_one_event,
+            accept::unknown_tenants_and_destinations_get_no_delivery,
+            accept::a_disabled_destination_gets_a_dead_letter,
+            accept::ten_thousand_and_one_destinations,
+            accept::what_is_accepted_reaches_the_feed,
+            accept::keys_grow_when_the_clock_goes_back,
+            lane::due_is_in_order_and_skips_what_the_caller_has,
+            lane::payloads_stop_at_the_budget,
+            lane::a_deleted_destination_has_nothing_due,
+            lane::deleting_accounts_for_every_delivery,
+            settle::a_success_ends_the_delivery,
+            settle::a_retry_keeps_plan_and_progress_over_a_restart,
+            settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,
+            settle::a_manual_retry_starts_afresh_whatever_the_status,
+        }
+    };
+    (@each $harness:ty, $($module:ident::$name:ident,)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            $crate::conformance::$module::$name::<$harness>().await;
+        }
+    )+};
+}
+pub(crate) use conformance_suite;
