@@ -24,7 +24,10 @@ impl Signals {
     /// # Errors
     /// When the system does not let us.
     pub fn install() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     /// The next one. Cancel-safe.

@@ -68,9 +68,11 @@ pub struct SimulateArgs {
 /// # Errors
 /// When a policy or a word is wrong, or the picture cannot be written.
 #[expect(clippy::print_stdout, reason = "this is what the command is for")]
-pub fn run(args: SimulateArgs) -> anyhow::Result<()> {
-    let runs: Vec<(String, Tally)> =
-        scenarios(&args)?.into_iter().map(|(name, scenario)| (name, play(&scenario))).collect();
+pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
+    let runs: Vec<(String, Tally)> = scenarios(args)?
+        .into_iter()
+        .map(|(name, scenario)| (name, play(&scenario)))
+        .collect();
     let outage = args.outage.as_secs();
     println!(
         "{} deliveries published within {:?}; the receiver answers {} for {:?}, then takes {:?} a request, {} at a time\n",
@@ -79,11 +81,15 @@ pub fn run(args: SimulateArgs) -> anyhow::Result<()> {
         args.fail_with,
         args.outage,
         args.latency,
-        args.receiver_capacity.map_or_else(|| "any number".to_owned(), |n| n.to_string()),
+        args.receiver_capacity
+            .map_or_else(|| "any number".to_owned(), |n| n.to_string()),
     );
     print!("{}", text::report(&runs, outage));
     if let Some(path) = &args.svg {
-        let title = format!("{} deliveries, receiver out for {:?}", args.deliveries, args.outage);
+        let title = format!(
+            "{} deliveries, receiver out for {:?}",
+            args.deliveries, args.outage
+        );
         std::fs::write(path, chart::svg(&title, &runs, outage))
             .with_context(|| format!("failed to write {}", path.display()))?;
         println!("\ndrawn into {}", path.display());
@@ -96,16 +102,24 @@ fn scenarios(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
     let mut runs = vec![(short(&args.policy), base.clone())];
     for list in &args.without {
         let words = list.split(',').map(str::trim);
-        let protections: Vec<Protection> =
-            words.map(str::parse).collect::<Result<_, String>>().map_err(anyhow::Error::msg)?;
+        let protections: Vec<Protection> = words
+            .map(str::parse)
+            .collect::<Result<_, String>>()
+            .map_err(anyhow::Error::msg)?;
         let names: Vec<_> = protections.iter().map(ToString::to_string).collect();
-        runs.push((format!("without {}", names.join(", ")), without(base.clone(), &protections)));
+        runs.push((
+            format!("without {}", names.join(", ")),
+            without(base.clone(), &protections),
+        ));
     }
     for other in &args.compare {
         runs.push((short(other), scenario(args, policy_arg::policy(other)?)?));
     }
     if runs.len() > 6 {
-        bail!("failed to compare {} runs: a picture holds 6 at the most", runs.len());
+        bail!(
+            "failed to compare {} runs: a picture holds 6 at the most",
+            runs.len()
+        );
     }
     Ok(runs)
 }

@@ -61,10 +61,15 @@ pub fn without(mut scenario: Scenario, protections: &[Protection]) -> Scenario {
             Protection::Jitter => {
                 scenario.policy = Arc::new(scenario.policy.as_ref().clone().with_jitter(Jitter::None));
             }
-            Protection::Breaker => scenario.dispatcher.breaker.off(),
+            Protection::Breaker => {
+                scenario.dispatcher.breaker = postrider_core::breaker::BreakerConfig::default()
+            }
             Protection::Window => {
-                scenario.dispatcher.window =
-                    WindowConfig { floor: UNBOUNDED, ceiling: UNBOUNDED, initial: UNBOUNDED };
+                scenario.dispatcher.window = WindowConfig {
+                    floor: UNBOUNDED,
+                    ceiling: UNBOUNDED,
+                    initial: UNBOUNDED,
+                };
                 scenario.dispatcher.max_in_flight = UNBOUNDED as usize;
                 scenario.dispatcher.max_lane = UNBOUNDED as usize;
                 scenario.dispatcher.max_queued = UNBOUNDED as usize;

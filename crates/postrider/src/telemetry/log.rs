@@ -17,11 +17,17 @@ pub fn install(config: &LogConfig) {
         LogFormat::Json => false,
         LogFormat::Auto => terminal,
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let installed = match (text, terminal) {
         (true, true) => builder.with_target(false).try_init(),
         (true, false) => builder.with_target(false).with_ansi(false).try_init(),
-        (false, _) => builder.json().flatten_event(true).with_current_span(false).try_init(),
+        (false, _) => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .try_init(),
     };
     if installed.is_err() {
         tracing::debug!("the log is installed already");

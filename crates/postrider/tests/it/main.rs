@@ -3,3 +3,4 @@
 
 mod courier;
 mod e2e;
+mod simulation;

@@ -11,8 +11,9 @@ use postrider_core::time::Timestamp;
 use postrider_store::feed::Feed;
 use postrider_store::page::Page;
 use postrider_store::record::{
-    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage, DueQuery,
-    Event, EventQuery, Metadata, NewEvent, Payload, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
+    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
+    DueQuery, Event, EventQuery, Metadata, NewEvent, Payload, Retried, Settlement, Stats, Tenant,
+    TenantQuery, Upserted,
 };
 use postrider_store::{Store, StoreError};
 use tokio::runtime::Handle;
@@ -25,7 +26,9 @@ macro_rules! hold {
     ($self:ident, $store:ident => $call:expr) => {{
         let $store = Arc::clone(&$self.0);
         let handle = Handle::current();
-        spawn_blocking(move || handle.block_on(async move { $call.await })).await.unwrap()
+        spawn_blocking(move || handle.block_on(async move { $call.await }))
+            .await
+            .unwrap()
     }};
 }
 
@@ -39,7 +42,12 @@ impl Store for Held {
         self.0.feed()
     }
 
-    async fn upsert_tenant(&self, id: &str, metadata: Option<Metadata>, now: Timestamp) -> Result<Upserted, StoreError> {
+    async fn upsert_tenant(
+        &self,
+        id: &str,
+        metadata: Option<Metadata>,
+        now: Timestamp,
+    ) -> Result<Upserted, StoreError> {
         let id = id.to_owned();
         hold!(self, store => store.upsert_tenant(&id, metadata, now))
     }
@@ -53,7 +61,11 @@ impl Store for Held {
         hold!(self, store => store.tenants(query))
     }
 
-    async fn delete_tenant(&self, id: &str, now: Timestamp) -> Result<Option<Vec<DestinationKey>>, StoreError> {
+    async fn delete_tenant(
+        &self,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<Option<Vec<DestinationKey>>, StoreError> {
         let id = id.to_owned();
         hold!(self, store => store.delete_tenant(&id, now))
     }
@@ -70,7 +82,12 @@ impl Store for Held {
         hold!(self, store => store.change_destination(destination))
     }
 
-    async fn delete_destination(&self, tenant: TenantKey, key: DestinationKey, now: Timestamp) -> Result<bool, StoreError> {
+    async fn delete_destination(
+        &self,
+        tenant: TenantKey,
+        key: DestinationKey,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
         hold!(self, store => store.delete_destination(tenant, key, now))
     }
 

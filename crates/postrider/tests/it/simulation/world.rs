@@ -88,8 +88,14 @@ impl Script {
             Behaviour::Works(latency) => (Outcome::status(200), latency),
             Behaviour::Hangs => (Outcome::Failed(ErrorKind::Timeout), Duration::from_secs(15)),
             Behaviour::Flaky(percent) => {
-                let draw = hash::mix(self.seed, parcel.delivery.key.0.unsigned_abs() ^ u64::from(parcel.number) << 56);
-                (Outcome::status(if draw % 100 < percent { 500 } else { 200 }), quick)
+                let draw = hash::mix(
+                    self.seed,
+                    parcel.delivery.key.0.unsigned_abs() ^ u64::from(parcel.number) << 56,
+                );
+                (
+                    Outcome::status(if draw % 100 < percent { 500 } else { 200 }),
+                    quick,
+                )
             }
             Behaviour::Status(status) => (Outcome::status(status), Duration::ZERO),
             Behaviour::Out(status, until) => {
@@ -97,7 +103,11 @@ impl Script {
                 (Outcome::status(if out { status } else { 200 }), quick)
             }
             Behaviour::LimitsOnce(at, wait) if count == at => {
-                let answer = Answer { status: 429, retry_after: Some(wait), location: None };
+                let answer = Answer {
+                    status: 429,
+                    retry_after: Some(wait),
+                    location: None,
+                };
                 (Outcome::Answered(answer), quick)
             }
             Behaviour::LimitsOnce(..) => (Outcome::status(200), quick),
@@ -138,7 +148,11 @@ impl Courier for Script {
         Report {
             outcome,
             detail: None,
-            timings: Timings { first_byte: Some(latency), total: latency, ..Timings::default() },
+            timings: Timings {
+                first_byte: Some(latency),
+                total: latency,
+                ..Timings::default()
+            },
             request_headers: Vec::new(),
             response_headers: Vec::new(),
             response_body: Bytes::new(),
@@ -162,10 +176,16 @@ impl World {
     pub async fn new(seed: u64, config: EngineConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
-        let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::from_bytes([7; 32])), START).unwrap();
+        let store =
+            SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32])), START).unwrap();
         let store: Arc<dyn Store> = Arc::new(Held(store));
-        let directory = Directory::load(Arc::clone(&store), Rules::default()).await.unwrap();
-        directory.upsert_tenant(TENANT.to_owned(), None, START).await.unwrap();
+        let directory = Directory::load(Arc::clone(&store), Rules::default())
+            .await
+            .unwrap();
+        directory
+            .upsert_tenant(TENANT.to_owned(), None, START)
+            .await
+            .unwrap();
         let script = Arc::new(Script {
             clock: Arc::clone(&clock),
             seed,
@@ -173,7 +193,15 @@ impl World {
             seen: Mutex::default(),
             in_flight: Mutex::default(),
         });
-        let mut world = Self { store, directory, script, clock, engine: None, config, _dir: dir };
+        let mut world = Self {
+            store,
+            directory,
+            script,
+            clock,
+            engine: None,
+            config,
+            _dir: dir,
+        };
         world.start();
         world
     }
@@ -219,14 +247,19 @@ impl World {
             disabled: None,
             revision: 0,
         };
-        let entry = self.directory.create(TENANT.to_owned(), draft).await.unwrap();
+        let entry = self.directory.create(TENANT.to_owned(), draft, Vec::new()).await.unwrap();
         self.script.behaviours.lock().insert(entry.record.key, behaviour);
         entry.record.key
     }
 
     pub async fn publish(&self, destinations: &[DestinationKey], events: usize) {
-        let deliveries: Vec<_> =
-            destinations.iter().map(|&destination| NewDelivery { destination, dead: None }).collect();
+        let deliveries: Vec<_> = destinations
+            .iter()
+            .map(|&destination| NewDelivery {
+                destination,
+                dead: None,
+            })
+            .collect();
         let event = NewEvent {
             tenant_id: TENANT.to_owned(),
             id: None,
@@ -237,7 +270,10 @@ impl World {
             retryable: true,
             destinations: deliveries,
         };
-        self.store.accept(vec![event; events], self.clock.now()).await.unwrap();
+        self.store
+            .accept(vec![event; events], self.clock.now())
+            .await
+            .unwrap();
     }
 
     /// Lets time pass until nothing is pending, at most this long.
@@ -249,14 +285,21 @@ impl World {
             if stats.pending == 0 {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(at_most / 1_000).await;
         }
-        panic!("still pending after {at_most:?}: {:?}", self.store.stats(self.clock.now()).await);
+        panic!(
+            "still pending after {at_most:?}: {:?}",
+            self.store.stats(self.clock.now()).await
+        );
     }
 
     /// Every delivery of the run.
     pub async fn deliveries(&self) -> Vec<Delivery> {
-        let mut page = PageRequest { limit: 1_000, direction: Default::default(), cursor: Default::default() };
+        let mut page = PageRequest {
+            limit: 1_000,
+            direction: Default::default(),
+            cursor: Default::default(),
+        };
         let mut all = Vec::new();
         loop {
             let query = DeliveryQuery {
@@ -286,10 +329,20 @@ impl World {
     }
 
     pub fn seen(&self, destination: DestinationKey) -> Vec<Seen> {
-        self.script.seen.lock().iter().filter(|s| s.destination == destination).cloned().collect()
+        self.script
+            .seen
+            .lock()
+            .iter()
+            .filter(|s| s.destination == destination)
+            .cloned()
+            .collect()
     }
 
     pub fn most_in_flight(&self, destination: DestinationKey) -> usize {
-        self.script.in_flight.lock().get(&destination).map_or(0, |(_, most)| *most)
+        self.script
+            .in_flight
+            .lock()
+            .get(&destination)
+            .map_or(0, |(_, most)| *most)
     }
 }
