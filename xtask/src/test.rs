@@ -79,13 +79,12 @@ fn nextest(args: &TestArgs, census: &mut Census, closing: &mut Vec<String>) -> R
 fn libtest(args: &TestArgs, census: &mut Census, closing: &mut Vec<String>) -> Result<bool> {
     let mut passed = true;
     for package in PACKAGES {
+        // All targets, but not the examples in documentation, which have had their run.
         let mut command = cargo([
             "test",
             "--locked",
             "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
+            "--all-targets",
             "--package",
             package,
         ]);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use clap::Args;
-use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -51,32 +50,24 @@ pub(crate) struct PublishArgs {
     count: u64,
 }
 
-/// The same request as a delivery, by a bare client: what this machine can do at most.
+/// The same request as a delivery, by a client that does nothing else: what this machine can do at most.
 pub(crate) async fn bare(args: &BareArgs) -> Result<Throughput> {
     let deadline = Instant::now() + Duration::from_secs(args.seconds);
-    // The headers of a real delivery; the signature is a constant, since the limit is about HTTP.
-    let headers = [
-        ("webhook-id", "evt_019b76daa8007000800000000000000000"),
-        ("webhook-timestamp", "1767225600"),
-        (
-            "webhook-signature",
-            "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=",
-        ),
-        ("webhook-topic", "order.paid"),
-        ("webhook-attempt", "1"),
-        ("user-agent", "bare"),
-    ];
+    let body = Bytes::from(data(0));
     let sink = args.sink;
-    repeat(args.connections, move |_| async move {
-        let mut client = Client::connect(sink, None).await?;
-        let mut done = 0;
-        while Instant::now() < deadline {
-            let body = Bytes::from(data(done));
-            let (status, _) = client.call(Method::POST, "/hook", &headers, body).await?;
-            ensure!(status == 200, "the sink answered {status}");
-            done += 1;
+    repeat(args.connections, move |connection| {
+        let body = body.clone();
+        async move {
+            let mut client = Client::connect(sink, None).await?;
+            let mut done = 0;
+            while Instant::now() < deadline {
+                let id = format!("evt_{connection:016x}{done:016x}");
+                let status = client.deliver(&id, body.clone()).await?;
+                ensure!(status == 200, "the sink answered {status}");
+                done += 1;
+            }
+            Ok(done)
         }
-        Ok(done)
     })
     .await
 }

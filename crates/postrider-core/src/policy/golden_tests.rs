@@ -92,9 +92,19 @@ fn curves_start_and_end_where_they_should() {
     assert_eq!(curve("arithmetic", "10s", "100s", 10), seconds(&arithmetic));
     let geometric = [1, 10, 100, 1_000, 1_000];
     assert_eq!(curve("geometric", "1s", "1000s", 4), seconds(&geometric));
+    // 10 s * 10^(n/9).
+    let tenfold = [
+        10_000, 12_915, 16_681, 21_544, 27_826, 35_938, 46_416, 59_948, 77_426, 100_000,
+    ];
+    assert_eq!(curve("geometric", "10s", "100s", 10)[..10], tenfold);
     // Steps of 1, 2, 4, ... 256 s.
     let exponential = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512];
     assert_eq!(curve("exponential", "1s", "512s", 10), seconds(&exponential));
+    // 10 s + 90 s * (2^n - 1) / 511.
+    let tenfold = [
+        10_000, 10_176, 10_528, 11_233, 12_642, 15_460, 21_096, 32_368, 54_912, 100_000,
+    ];
+    assert_eq!(curve("exponential", "10s", "100s", 10)[..10], tenfold);
     for name in ["linear", "arithmetic", "geometric", "exponential"] {
         assert_eq!(
             curve(name, "20s", "20s", 3),
@@ -180,6 +190,34 @@ fn the_preview_of_standard() {
 }
 
 #[test]
+fn what_presets_add_up_to() {
+    // Expected attempts in the first minute and the first hour; expected and latest offset of the last one.
+    let table = [
+        (Preset::Standard, 7, 13, 14_647_500, 29_295_000),
+        (Preset::LatencySensitive, 14, 24, 13_208_284, 26_416_554),
+        (Preset::Batch, 5, 11, 18_757_500, 37_515_000),
+        (Preset::ThreeTier, 2, 5, 258_795_000, 259_200_000),
+        (Preset::Outpost, 2, 7, 30_690_000, 30_690_000),
+    ];
+    for (preset, minute, hour, expected, latest) in table {
+        let preview = preset.policy().preview(&Outcome::status(500));
+        let within = |millis: u64| {
+            let early = preview
+                .attempts
+                .iter()
+                .filter(|attempt| attempt.offset.expected_ms <= millis);
+            early.count()
+        };
+        assert_eq!((within(60_000), within(3_600_000)), (minute, hour), "{preset}");
+        assert_eq!(
+            (preview.window.expected_ms, preview.window.latest_ms),
+            (expected, latest),
+            "{preset}"
+        );
+    }
+}
+
+#[test]
 fn the_preview_of_three_tier() {
     // Equal jitter. Earliest: 3,330 s, then half an hour each, (259,200 - 3,330) / 1,800 = 142 more after six.
     // Expected: 4,995 s, then 2,700 s each: 94 more. Latest: 6,660 s, then an hour each: 70 more.
@@ -258,4 +296,31 @@ fn the_preview_of_what_is_final() {
         let preview = policy.preview(&Outcome::status(status));
         assert_eq!((preview.attempts.len(), preview.ends), (1, ends), "{status}");
     }
+}
+
+#[test]
+fn outcomes_by_word() {
+    assert_eq!(assume("503"), Ok(Outcome::status(503)));
+    assert_eq!(
+        assume("connect_refused"),
+        Ok(Outcome::Failed(ErrorKind::ConnectRefused))
+    );
+    for word in ["", "99", "100", "1000", "+50", "slow"] {
+        assert_eq!(assume(word).expect_err(word).field, "outcome");
+    }
+}
+
+#[test]
+fn offsets_become_instants() {
+    let offset = Range {
+        earliest_ms: 0,
+        expected_ms: 500,
+        latest_ms: 1_000,
+    };
+    let instants = offset.instants(Timestamp::from_millis(1_767_225_600_000));
+    let text = serde_json::to_string(&instants).expect("serialises");
+    assert_eq!(
+        text,
+        r#"{"earliest":"2026-01-01T00:00:00.000Z","expected":"2026-01-01T00:00:00.500Z","latest":"2026-01-01T00:00:01.000Z"}"#
+    );
 }

@@ -16,6 +16,7 @@ mod preset;
 mod preview;
 pub mod raw;
 mod validate;
+mod written;
 
 #[cfg(test)]
 mod golden_tests;
@@ -38,7 +39,7 @@ pub use classify::{OnGone, Then};
 pub use jitter::Jitter;
 pub use layers::{Effective, Layer, Origin, Policies, PolicyChoice, Problem, check_name, resolve};
 pub use preset::Preset;
-pub use preview::{Forecast, ForecastAttempt, Preview, PreviewAttempt, Range};
+pub use preview::{Forecast, ForecastAttempt, Instants, Preview, PreviewAttempt, Range, assume};
 pub use raw::RawPolicy;
 
 use crate::delivery::{DeadReason, DelayCause, Plan, Progress, Tier};
@@ -201,7 +202,7 @@ impl RetryPolicy {
     /// The written form, every value set.
     #[must_use]
     pub fn written(&self) -> RawPolicy {
-        validate::written(self)
+        written::written(self)
     }
 
     /// All of [`RetryPolicy::judge`] but the draw from the range of the delay.

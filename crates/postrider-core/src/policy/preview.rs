@@ -2,15 +2,16 @@
 //!
 //! Neither has rules of its own. The preview asks the policy for the *range* of each delay, at the earliest, the
 //! expected and the latest age at which it can be planned; the forecast runs [`RetryPolicy::judge`] on the real
-//! delivery. So they cannot promise what the engine does not do. Both take a receiver that answers at once: the
-//! time that requests take comes on top.
+//! delivery. So they cannot promise what the engine does not do. Both take a receiver that answers at once and is
+//! never waited for: the time that requests take comes on top, and so does that of a breaker, a hold or a full
+//! window.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::jitter::millis_of;
-use super::{Case, RetryPolicy, Ruling, Verdict};
+use super::{Case, Problem, RetryPolicy, Ruling, Verdict};
 use crate::delivery::{DeadReason, DelayCause, Plan, Progress, Tier};
 use crate::id::DeliveryKey;
 use crate::outcome::Outcome;
@@ -28,6 +29,17 @@ pub struct Range {
     pub expected_ms: u64,
     /// No later.
     pub latest_ms: u64,
+}
+
+/// A [`Range`] of offsets, counted from a real instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Instants {
+    /// No sooner.
+    pub earliest: Timestamp,
+    /// The middle of what is possible.
+    pub expected: Timestamp,
+    /// No later.
+    pub latest: Timestamp,
 }
 
 /// One attempt of a preview.
@@ -266,7 +278,38 @@ fn window(attempts: &[PreviewAttempt]) -> Option<Range> {
     })
 }
 
+/// The outcome that a word stands for, to look ahead with: a status code (`500`) or an error kind (`timeout`).
+///
+/// # Errors
+/// When it is neither.
+pub fn assume(word: &str) -> Result<Outcome, Problem> {
+    let code = word
+        .parse::<u16>()
+        .ok()
+        .filter(|code| word.len() == 3 && (200..=999).contains(code));
+    if let Some(code) = code {
+        return Ok(Outcome::status(code));
+    }
+    word.parse().map(Outcome::Failed).map_err(|unknown| {
+        Problem::new(
+            "outcome",
+            format!("is {word:?}; use a status code from 200 to 999, or an error kind, which {unknown}"),
+        )
+    })
+}
+
 impl Range {
+    /// These offsets as instants.
+    #[must_use]
+    pub fn instants(self, start: Timestamp) -> Instants {
+        let at = |offset| start.plus(Duration::from_millis(offset));
+        Instants {
+            earliest: at(self.earliest_ms),
+            expected: at(self.expected_ms),
+            latest: at(self.latest_ms),
+        }
+    }
+
     fn new(earliest: Duration, expected: Duration, latest: Duration) -> Self {
         Self {
             earliest_ms: millis_of(earliest),

@@ -176,24 +176,39 @@ impl Store for SqliteStore {
         .await
     }
 
-    async fn events(&self, _query: EventQuery) -> Result<Page<Event>, StoreError> {
-        Err(StoreError::Closed)
+    async fn events(&self, query: EventQuery) -> Result<Page<Event>, StoreError> {
+        let ids = self.ids.clone();
+        self.readers
+            .walk(move |conn, until| read::events::events(conn, &ids, &query, until))
+            .await
     }
 
-    async fn deliveries(&self, _query: DeliveryQuery) -> Result<Page<Delivery>, StoreError> {
-        Err(StoreError::Closed)
+    async fn deliveries(&self, query: DeliveryQuery) -> Result<Page<Delivery>, StoreError> {
+        let ids = self.ids.clone();
+        self.readers
+            .walk(move |conn, until| read::deliveries::deliveries(conn, &ids, &query, until))
+            .await
     }
 
-    async fn delivery(&self, _id: &str) -> Result<Option<Delivery>, StoreError> {
-        Err(StoreError::Closed)
+    async fn delivery(&self, id: &str) -> Result<Option<Delivery>, StoreError> {
+        let (ids, id) = (self.ids.clone(), id.to_owned());
+        self.readers
+            .run(move |conn| read::deliveries::by_id(conn, &ids, &id))
+            .await
     }
 
-    async fn attempts(&self, _query: AttemptQuery) -> Result<Page<Attempt>, StoreError> {
-        Err(StoreError::Closed)
+    async fn attempts(&self, query: AttemptQuery) -> Result<Page<Attempt>, StoreError> {
+        let ids = self.ids.clone();
+        self.readers
+            .walk(move |conn, until| read::attempts::attempts(conn, &ids, &query, until))
+            .await
     }
 
-    async fn attempt(&self, _id: &str) -> Result<Option<Attempt>, StoreError> {
-        Err(StoreError::Closed)
+    async fn attempt(&self, id: &str) -> Result<Option<Attempt>, StoreError> {
+        let (ids, id) = (self.ids.clone(), id.to_owned());
+        self.readers
+            .run(move |conn| read::attempts::by_id(conn, &ids, &id))
+            .await
     }
 
     async fn stats(&self, now: Timestamp) -> Result<Stats, StoreError> {

@@ -15,9 +15,11 @@ pub mod publish;
 pub mod show_config;
 pub mod signal;
 pub mod simulate;
+pub mod sink;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::config::error::ConfigError;
@@ -48,6 +50,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Receive webhooks, print them, and misbehave on request
+    Sink(sink::SinkArgs),
     /// Publish an event to a running server
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
@@ -66,6 +70,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Simulate(args) => simulate::run(&args),
@@ -77,6 +82,15 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+/// Runs a command that waits for sockets.
+fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?
+        .block_on(command)
 }
 
 /// Prints a failure as one line (a configuration with several problems has one line for each).

@@ -3,9 +3,16 @@
 //! WAL readers see one committed state and never wait for the writer. They must not hold it for long, or the log could not
 //! be reset; so every read is one short transaction, and one that runs into its limit is interrupted.
 
+pub(super) mod attempts;
+pub(super) mod deliveries;
+mod delivery_sources;
 pub(super) mod directory;
+pub(super) mod events;
+mod filter;
 pub(super) mod lane;
+mod lookup;
 pub(super) mod stats;
+mod walk;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::failure::Fault;
 use super::open::open_reader;
@@ -67,6 +75,16 @@ impl Readers {
         F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
     {
         self.run_within(self.time_limit, read).await
+    }
+
+    /// The same for a walk that can stop early: it gets the instant at which it should, before it is interrupted.
+    pub(super) async fn walk<A, F>(&self, read: F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: FnOnce(&Connection, Instant) -> Result<A, Fault> + Send + 'static,
+    {
+        let share = self.time_limit / 2;
+        self.run(move |conn| read(conn, Instant::now() + share)).await
     }
 
     /// The same for what is done once at start, when nothing goes without it, however long it takes.

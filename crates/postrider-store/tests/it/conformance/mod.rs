@@ -6,6 +6,7 @@ pub(crate) mod accept;
 pub(crate) mod directory;
 mod fixture;
 pub(crate) mod lane;
+pub(crate) mod listing;
 pub(crate) mod settle;
 
 use std::sync::Arc;
@@ -49,6 +50,13 @@ macro_rules! conformance_suite {
             lane::payloads_stop_at_the_budget,
             lane::a_deleted_destination_has_nothing_due,
             lane::deleting_accounts_for_every_delivery,
+            listing::an_event_shows_everything,
+            listing::filters_of_events,
+            listing::a_time_range_finds_times_far_from_acceptance,
+            listing::an_attempt_shows_everything,
+            listing::filters_of_deliveries_and_attempts,
+            listing::deleted_destinations_keep_their_names,
+            listing::pages_are_exact_while_rows_arrive,
             settle::a_success_ends_the_delivery,
             settle::a_retry_keeps_plan_and_progress_over_a_restart,
             settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,

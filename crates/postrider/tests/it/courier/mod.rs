@@ -6,5 +6,6 @@ mod h2_connections;
 mod requests;
 mod reuse;
 mod rig;
+mod sink;
 mod tls_handshakes;
 mod transport;

@@ -79,11 +79,27 @@ impl Api {
 
     /// A tenant with one destination for `topic` at `url`; answers the destination.
     pub(super) async fn subscribe(&self, tenant: &str, destination: &str, topic: &str, url: &str) -> Value {
+        self.subscribe_with(tenant, destination, topic, url, &Value::Null)
+            .await
+    }
+
+    /// The same, with a retry policy of its own.
+    pub(super) async fn subscribe_with(
+        &self,
+        tenant: &str,
+        destination: &str,
+        topic: &str,
+        url: &str,
+        policy: &Value,
+    ) -> Value {
         self.call(Method::PUT, &format!("/api/v1/tenants/{tenant}"), "")
             .await;
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "id": destination, "type": "webhook", "topics": [topic], "config": { "url": url },
         });
+        if !policy.is_null() {
+            body["retry_policy"] = policy.clone();
+        }
         let path = format!("/api/v1/tenants/{tenant}/destinations");
         self.call(Method::POST, &path, &body.to_string())
             .await

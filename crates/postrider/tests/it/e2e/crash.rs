@@ -13,7 +13,8 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 use postrider::engine::EngineConfig;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::client::{Api, Connection, event};
@@ -24,6 +25,8 @@ use super::wait::eventually;
 const BOUND: Duration = Duration::from_secs(180);
 const PUBLISHERS: usize = 16;
 const DESTINATIONS: usize = 4;
+/// Of the destination that always fails.
+const MAX_ATTEMPTS: usize = 3;
 
 /// What one kill may repeat: attempts in flight, and results that were not committed.
 fn repeats_per_kill() -> usize {
@@ -137,74 +140,144 @@ fn one_in_five_fails(taken: Arc<Mutex<HashMap<String, usize>>>) -> impl Fn(&Rece
     }
 }
 
+/// A server under load, and what stands around it.
+struct Trial {
+    server: Server,
+    receiver: Receiver,
+    /// How often the receiver took each event.
+    taken: Arc<Mutex<HashMap<String, usize>>>,
+    /// A destination that never takes anything.
+    broken: Receiver,
+    acknowledged: Arc<Acknowledged>,
+    publishers: JoinSet<()>,
+}
+
+impl Trial {
+    async fn start() -> Self {
+        let server = Server::start().await;
+        let taken = Arc::new(Mutex::new(HashMap::new()));
+        let receiver = Receiver::start(one_in_five_fails(taken.clone())).await;
+        for number in 0..DESTINATIONS {
+            let (id, topic) = (format!("d{number}"), format!("t{number}"));
+            server.api.subscribe("acme", &id, &topic, &receiver.url()).await;
+        }
+        let broken = Receiver::always(500).await;
+        let policy = json!({
+            "max_attempts": MAX_ATTEMPTS, "jitter": "none", "immediate": { "retries": 0 },
+            "backoff": { "base": "50ms", "multiplier": 2.0, "max_delay": "1s" },
+        });
+        let url = broken.url();
+        server
+            .api
+            .subscribe_with("acme", "broken", "broken", &url, &policy)
+            .await;
+        let acknowledged = Arc::new(Acknowledged::default());
+        let publishers = (0..PUBLISHERS)
+            .map(|number| publish(server.api.clone(), number, acknowledged.clone()))
+            .collect();
+        Self {
+            server,
+            receiver,
+            taken,
+            broken,
+            acknowledged,
+            publishers,
+        }
+    }
+
+    /// Waits for `more` acknowledged events, then kills the server and starts it again; answers how many planned attempts
+    /// could be compared.
+    async fn round(&mut self, round: u64, more: usize) -> usize {
+        let count = || self.acknowledged.count.load(Ordering::Relaxed);
+        let moment = count() + more;
+        eventually("more is acknowledged", BOUND, async || {
+            (count() >= moment).then_some(())
+        })
+        .await;
+        self.server
+            .api
+            .publish("acme", &format!("broken-{round}"), "broken", "{}")
+            .await;
+        let before = schedule(&self.server.api).await;
+        self.server.kill();
+        self.server.start_again().await;
+        let after = schedule(&self.server.api).await;
+        // Deliveries that were attempted between the two looks have another plan rightly.
+        let same = before
+            .iter()
+            .filter_map(|(id, plan)| Some((id, plan, after.get(id)?)));
+        let mut compared = 0;
+        for (id, plan, found) in same.filter(|(_, plan, found)| plan.0 == found.0) {
+            assert_eq!(found, plan, "{id}: the schedule moved");
+            compared += 1;
+        }
+        compared
+    }
+
+    /// Stops the load and waits until the server has nothing left to do for it; answers what was acknowledged.
+    async fn finish(&mut self) -> HashSet<String> {
+        self.acknowledged.stop.store(true, Ordering::Relaxed);
+        while let Some(publisher) = self.publishers.join_next().await {
+            publisher.unwrap();
+        }
+        let ids: HashSet<_> = self.acknowledged.ids.lock().iter().cloned().collect();
+        eventually("every acknowledged event is delivered", BOUND, async || {
+            let taken = self.taken.lock();
+            ids.iter().all(|id| taken.contains_key(id)).then_some(())
+        })
+        .await;
+        let topics: String = (0..DESTINATIONS)
+            .map(|number| format!("&topic[]=t{number}"))
+            .collect();
+        let path = format!("/api/v1/deliveries?status=pending&limit=1{topics}");
+        eventually("everything is settled", BOUND, async || {
+            let pending = self.server.api.get(&path).await;
+            pending["models"].as_array().unwrap().is_empty().then_some(())
+        })
+        .await;
+        ids
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_is_delivered() {
     let rounds = setting("POSTRIDER_CRASH_ROUNDS", 3);
     let seed = setting("POSTRIDER_CRASH_SEED", 1);
     println!("{rounds} rounds, seed {seed}");
     let mut random = Random(seed);
-    let mut server = Server::start().await;
-    let taken = Arc::new(Mutex::new(HashMap::new()));
-    let receiver = Receiver::start(one_in_five_fails(taken.clone())).await;
-    for number in 0..DESTINATIONS {
-        let (id, topic) = (format!("d{number}"), format!("t{number}"));
-        server.api.subscribe("acme", &id, &topic, &receiver.url()).await;
-    }
-    let acknowledged = Arc::new(Acknowledged::default());
-    let publishers: Vec<_> = (0..PUBLISHERS)
-        .map(|number| tokio::spawn(publish(server.api.clone(), number, acknowledged.clone())))
-        .collect();
-
+    let mut trial = Trial::start().await;
     for round in 1..=rounds {
-        let count = || acknowledged.count.load(Ordering::Relaxed);
-        let moment = count() + 50 + usize::try_from(random.below(950)).unwrap();
-        eventually("more is acknowledged", BOUND, async || {
-            (count() >= moment).then_some(())
-        })
-        .await;
-        let before = schedule(&server.api).await;
-        server.kill();
-        server.start_again().await;
-        let after = schedule(&server.api).await;
-        let mut compared = 0;
-        for (id, plan) in &before {
-            // Others were attempted between the two looks.
-            if let Some(found) = after.get(id).filter(|found| found.0 == plan.0) {
-                assert_eq!(found, plan, "{id}: the schedule moved");
-                compared += 1;
-            }
-        }
-        println!(
-            "round {round}: {} acknowledged, {compared} plans unmoved",
-            count()
-        );
+        let compared = trial
+            .round(round, 50 + usize::try_from(random.below(950)).unwrap())
+            .await;
+        println!("round {round}: {compared} plans unmoved");
     }
+    let ids = trial.finish().await;
 
-    acknowledged.stop.store(true, Ordering::Relaxed);
-    for publisher in publishers {
-        publisher.await.unwrap();
-    }
-    let ids: HashSet<_> = acknowledged.ids.lock().iter().cloned().collect();
-    eventually("every acknowledged event is delivered", BOUND, async || {
-        let taken = taken.lock();
-        ids.iter().all(|id| taken.contains_key(id)).then_some(())
-    })
-    .await;
-    eventually("everything is settled", BOUND, async || {
-        let pending = server.api.get("/api/v1/deliveries?status=pending&limit=1").await;
-        pending["models"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
-    let taken = taken.lock();
-    let repeats: usize = taken.values().map(|times| times - 1).sum();
+    let kills = usize::try_from(rounds).unwrap();
+    let repeats: usize = trial.taken.lock().values().map(|times| times - 1).sum();
     println!(
         "{} events, {} requests, {repeats} repeats",
         ids.len(),
-        receiver.count()
+        trial.receiver.count()
     );
-    let bound = repeats_per_kill() * usize::try_from(rounds).unwrap();
+    let bound = repeats_per_kill() * kills;
     assert!(
         repeats <= bound,
         "{repeats} repeats, at most {bound} (seed {seed})"
     );
+    for (id, attempts) in attempts_by_event(&trial.broken.requests()) {
+        assert!(
+            attempts <= MAX_ATTEMPTS + kills,
+            "{attempts} attempts of {id} (seed {seed})"
+        );
+    }
+}
+
+fn attempts_by_event(requests: &[Received]) -> HashMap<&str, usize> {
+    let mut attempts = HashMap::new();
+    for request in requests {
+        *attempts.entry(request.header("webhook-id")).or_default() += 1;
+    }
+    attempts
 }
