@@ -176,8 +176,7 @@ impl World {
     pub async fn new(seed: u64, config: EngineConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
-        let store =
-            SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32])), START).unwrap();
+        let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32])), START).unwrap();
         let store: Arc<dyn Store> = Arc::new(Held(store));
         let directory = Directory::load(Arc::clone(&store), Rules::default())
             .await
@@ -247,7 +246,11 @@ impl World {
             disabled: None,
             revision: 0,
         };
-        let entry = self.directory.create(TENANT.to_owned(), draft, Vec::new()).await.unwrap();
+        let entry = self
+            .directory
+            .create(TENANT.to_owned(), draft, Vec::new())
+            .await
+            .unwrap();
         self.script.behaviours.lock().insert(entry.record.key, behaviour);
         entry.record.key
     }
