@@ -1,7 +1,8 @@
-//! What there is to choose from: topics and types of destinations.
+//! What there is to choose from: topics, types of destinations, and what is not offered.
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -28,6 +29,14 @@ pub(super) async fn destination_type(Segments(kind): Segments<String>) -> Result
     } else {
         Err(ApiError::not_found("destination type not found"))
     }
+}
+
+/// Routes of the contract that this version does not serve: a clear answer instead of a wrong one.
+pub(super) async fn not_offered() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "this version does not offer this route",
+    )
 }
 
 fn webhook() -> Value {

@@ -135,7 +135,7 @@ pub(super) async fn create(
     Segments(tenant_id): Segments<String>,
     Body(body): Body,
 ) -> Result<(StatusCode, Json<Answer>), ApiError> {
-    if app.directory.tenant(&tenant_id).is_none() {
+    if !app.directory.has_tenant(&tenant_id) {
         return Err(ApiError::not_found("tenant not found"));
     }
     let now = app.now();
@@ -236,7 +236,7 @@ async fn edit(
 /// A destination, or which of tenant and destination is missing.
 pub(super) fn find(app: &App, tenant_id: &str, id: &str) -> Result<Arc<Entry>, ApiError> {
     app.directory.destination(tenant_id, id).ok_or_else(|| {
-        let is_tenant_known = app.directory.tenant(tenant_id).is_some();
+        let is_tenant_known = app.directory.has_tenant(tenant_id);
         ApiError::not_found(if is_tenant_known {
             "destination not found"
         } else {

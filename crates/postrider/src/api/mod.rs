@@ -13,6 +13,7 @@ mod cursor;
 mod deliveries;
 mod destination_body;
 mod destinations;
+mod document;
 mod error;
 mod events;
 mod extract;
@@ -164,6 +165,10 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/deliveries", get(deliveries::list))
         .route("/deliveries/{delivery_id}", get(deliveries::get))
         .route("/retry", post(retry::retry))
+        .route("/tenants/{tenant_id}/token", get(catalog::not_offered))
+        .route("/tenants/{tenant_id}/portal", get(catalog::not_offered))
+        .route("/metrics/events", get(catalog::not_offered))
+        .route("/metrics/attempts", get(catalog::not_offered))
         .route("/topics", get(catalog::topics))
         .route("/destination-types", get(catalog::destination_types))
         .route("/destination-types/{type}", get(catalog::destination_type))

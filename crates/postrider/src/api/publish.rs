@@ -12,8 +12,9 @@ use postrider_core::time::Timestamp;
 use postrider_core::topic;
 use postrider_store::record::{Accepted, NewEvent};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::document;
 use super::error::ApiError;
 use super::extract::Body;
 use super::json::{Sent, is_too_deep, parse_object};
@@ -138,8 +139,8 @@ pub(super) fn prepare(
         destination_id: destination_id.as_deref(),
     };
     let destinations = app.directory.match_event(published, || {
-        let data: Value = serde_json::from_str(data)
-            .map_err(|error| ApiError::validation(vec![format!("data cannot be filtered: {error}")]))?;
+        let invalid = || ApiError::validation(vec!["data must be a valid JSON object".to_owned()]);
+        let data = document::value(data).ok_or_else(invalid)?;
         let time = time.unwrap_or(now);
         Ok::<_, ApiError>(
             json!({ "id": id, "topic": topic, "time": time, "metadata": metadata, "data": data }),

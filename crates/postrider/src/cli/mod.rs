@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod completions;
+pub mod dev;
 pub mod doctor;
 pub mod events;
 pub mod listener;
@@ -12,6 +13,7 @@ pub mod options;
 pub mod output;
 pub mod policy_arg;
 pub mod publish;
+pub mod serve;
 pub mod show_config;
 pub mod signal;
 pub mod simulate;
@@ -50,6 +52,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve with everything defaulted, for trying out and developing
+    Dev(serve::DevArgs),
+    /// Serve in production
+    Serve(serve::ServeArgs),
     /// Receive webhooks, print them, and misbehave on request
     Sink(sink::SinkArgs),
     /// Publish an event to a running server
@@ -70,6 +76,8 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Dev(args) => serve::run_dev(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),

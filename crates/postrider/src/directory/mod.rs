@@ -150,6 +150,12 @@ impl Directory {
         Some(tenant.view())
     }
 
+    /// Whether there is such a tenant.
+    #[must_use]
+    pub fn has_tenant(&self, id: &str) -> bool {
+        self.index.read().tenant(id).is_some()
+    }
+
     /// How many destinations there are.
     #[must_use]
     pub fn len(&self) -> usize {

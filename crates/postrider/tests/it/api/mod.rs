@@ -1,0 +1,15 @@
+//! The HTTP API in process: the real router over a real store in a directory of its own.
+
+mod auth;
+mod batch;
+mod change;
+mod destinations;
+mod durability;
+mod errors;
+mod health;
+mod lists;
+mod publish;
+mod retry;
+mod secrets;
+mod server;
+mod tenants;
