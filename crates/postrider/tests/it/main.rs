@@ -4,3 +4,4 @@
 mod api;
 mod courier;
 mod e2e;
+mod simulation;
