@@ -60,11 +60,33 @@ impl Default for CourierConfig {
     }
 }
 
+/// Raises the soft limit of open descriptors to the hard one, at most 65,536, as many as the default of
+/// [`CourierConfig::max_connections`] can use. For the start of a process; what cannot be raised stays.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit
+        .maximum
+        .map_or(MAX_DESCRIPTORS, |hard| hard.min(MAX_DESCRIPTORS));
+    if limit.current.is_some_and(|soft| soft < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open descriptors stays as it is");
+        }
+    }
+}
+
+const MAX_DESCRIPTORS: u64 = 65_536;
+
 /// Half of the descriptors that this process may open: the other half is for incoming connections, the store and logs.
 pub(super) fn connections_within_descriptor_limit() -> usize {
-    const UNLIMITED: u64 = 65_536;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .current
-        .unwrap_or(UNLIMITED);
-    usize::try_from(limit.min(UNLIMITED) / 2).unwrap_or(8).max(8)
+        .unwrap_or(MAX_DESCRIPTORS);
+    usize::try_from(limit.min(MAX_DESCRIPTORS) / 2)
+        .unwrap_or(8)
+        .max(8)
 }

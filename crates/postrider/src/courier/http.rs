@@ -94,6 +94,13 @@ impl HttpCourier {
         self.pool.open_connections()
     }
 
+    /// Connections that may be open at once. More requests than this in flight wait for one, and fail as
+    /// [`ErrorKind::LocalResources`] when none comes free within the connect timeout.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        self.pool.max_connections()
+    }
+
     /// A new connection, within the connect timeout, driven by a task of its own.
     async fn open(&self, route: &Route, timings: &mut Timings) -> Result<Lease, Failure> {
         let Ok(slot) = timeout(self.dialer.timeout, self.pool.slot()).await else {
@@ -289,13 +296,11 @@ async fn drive(connection: impl Future<Output = hyper::Result<()>>, slot: Slot) 
     drop(slot);
 }
 
-/// Whether a failed request goes out again on a new connection: only when a used connection died before a byte of an
-/// answer, and for HTTP/2, where other requests share the connection, only when the receiver says that it did nothing.
+/// Whether a failed request goes out again on a new connection: when a used connection died before a byte of an answer, and
+/// for HTTP/2 also when the receiver says that it did nothing, or hyper that it sent nothing.
 fn may_repeat(lease: &Lease, error: &hyper::Error, answered_bytes: u64) -> bool {
-    if lease.is_h2() {
-        return error.is_canceled() || is_unprocessed(error);
-    }
-    lease.reused && answered_bytes == 0 && !error.is_parse() && !error.is_user()
+    let died_unanswered = lease.reused && answered_bytes == 0 && !error.is_parse() && !error.is_user();
+    died_unanswered || lease.is_h2() && (error.is_canceled() || is_unprocessed(error))
 }
 
 fn answer(status: u16, headers: &HeaderMap, now: Timestamp) -> Answer {

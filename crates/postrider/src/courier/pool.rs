@@ -40,8 +40,8 @@ pub(super) struct Lease {
     pub(super) vitals: Arc<Vitals>,
     /// Whether it has carried a request before.
     pub(super) reused: bool,
-    /// Tells the pool that a shared connection is in use.
-    _use: Option<Arc<()>>,
+    /// Its existence tells the pool that a shared connection is in use.
+    in_use: Option<Arc<()>>,
 }
 
 /// How requests go into a connection.
@@ -58,7 +58,7 @@ impl Lease {
             link,
             vitals,
             reused: false,
-            _use: None,
+            in_use: None,
         }
     }
 
@@ -160,7 +160,7 @@ impl Pool {
                     link: Link::H2(shared.link.clone()),
                     vitals: Arc::clone(&shared.vitals),
                     reused: true,
-                    _use: Some(Arc::clone(&shared.in_use)),
+                    in_use: Some(Arc::clone(&shared.in_use)),
                 });
             }
             host.shared = None;
@@ -205,7 +205,7 @@ impl Pool {
     pub(super) fn share(self: &Arc<Self>, origin: &Arc<Origin>, lease: &mut Lease) {
         let Link::H2(link) = &lease.link else { return };
         let in_use = Arc::new(());
-        lease._use = Some(Arc::clone(&in_use));
+        lease.in_use = Some(Arc::clone(&in_use));
         let mut hosts = self.hosts.lock();
         let stamp = bump(&mut hosts.next_stamp);
         let parked = Parked {
@@ -245,6 +245,11 @@ impl Pool {
     /// Connections open now.
     pub(super) fn open_connections(&self) -> usize {
         self.bounds.max_connections - self.slots.available_permits()
+    }
+
+    /// Slots, taken or free.
+    pub(super) fn max_connections(&self) -> usize {
+        self.bounds.max_connections
     }
 
     fn evict_oldest(&self) {
@@ -369,7 +374,7 @@ fn take_ready(
                 link: Link::H1(parked.link),
                 vitals: parked.vitals,
                 reused: true,
-                _use: None,
+                in_use: None,
             });
         }
     }

@@ -59,6 +59,7 @@ struct Cached {
 impl CachingResolver {
     const MAX_LOOKUPS: usize = 64;
     const MAX_NAMES: usize = 4096;
+    const LONGEST_LOOKUP: Duration = Duration::from_secs(30);
 
     pub(super) fn new(inner: Arc<dyn Resolve>, keep: Duration) -> Self {
         Self {
@@ -77,9 +78,11 @@ impl CachingResolver {
     fn lookup(&self, host: &str, now: Instant) -> Lookup {
         let mut names = self.names.lock();
         if let Some(cached) = names.get(host) {
+            let age = now.duration_since(cached.asked);
             let usable = match cached.lookup.peek() {
-                None => true,
-                Some(Ok(_)) => now.duration_since(cached.asked) < self.keep,
+                // Nobody has seen an answer: it may still be asked for, or have come when everybody had given up.
+                None => age < Self::LONGEST_LOOKUP,
+                Some(Ok(_)) => age < self.keep,
                 Some(Err(_)) => false,
             };
             if usable {

@@ -146,6 +146,26 @@ async fn goaway_below_our_stream_is_sent_again_on_a_new_connection() {
 }
 
 #[tokio::test]
+async fn a_shared_connection_that_dies_unanswered_is_replaced() {
+    let authority = Authority::root();
+    let receiver = start(&authority, |index, stream, log| async move {
+        if index > 0 {
+            return answer_all(stream, log).await;
+        }
+        // Answers one request, then closes as soon as the next one's first bytes come.
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let (_request, mut respond) = connection.accept().await.unwrap().unwrap();
+        respond.send_response(Response::new(()), true).unwrap();
+        let _ = connection.accept().await;
+    })
+    .await;
+    let courier = trusting(&authority);
+    assert_status(&send(&courier, target(&url(&receiver))).await, 200);
+    assert_status(&send(&courier, target(&url(&receiver))).await, 200);
+    assert_eq!(receiver.log.connections(), 2);
+}
+
+#[tokio::test]
 async fn a_refused_stream_is_sent_again_and_a_reset_one_is_not() {
     for (reason, status) in [
         (h2::Reason::REFUSED_STREAM, Some(200)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use postrider::courier::config::{CourierConfig, HeaderMode};
 use postrider::courier::http::HttpCourier;
 use postrider::courier::{Courier, Report};
+use postrider_core::header::CustomHeaders;
 use postrider_core::outcome::ErrorKind;
 use postrider_core::secret::Secret;
 use postrider_core::signing::{SignedHeaders, Verifier};
@@ -194,6 +195,34 @@ async fn the_report_shows_the_headers_without_secrets() {
         sent,
         "each header that was sent, once"
     );
+}
+
+#[tokio::test]
+async fn the_owners_headers_go_out_and_are_shown_masked() {
+    let receiver = Receiver::answering(OK).await;
+    let mut target = target(&receiver.url());
+    target.headers = CustomHeaders::parse(r#"{"Authorization":"Bearer canary","X-Env":"canary"}"#).unwrap();
+    let mut event = payload("{}");
+    event
+        .metadata
+        .insert("x-env".to_owned(), "of the event".to_owned());
+    let report = courier().send(parcel(target, event)).await;
+    assert_status(&report, 200);
+    let request = receiver.log.request(0);
+    assert_eq!(request.header("authorization"), Some("Bearer canary"));
+    assert_eq!(request.header("x-env"), Some("canary"), "the owner's word counts");
+    assert!(
+        report.detail.unwrap().contains("x-env"),
+        "what was left out is named"
+    );
+    for name in ["authorization", "x-env"] {
+        let (_, shown) = report
+            .request_headers
+            .iter()
+            .find(|(found, _)| found == name)
+            .unwrap();
+        assert_eq!(&shown[..], b"***", "{name}");
+    }
 }
 
 #[tokio::test]

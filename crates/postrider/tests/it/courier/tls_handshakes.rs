@@ -120,6 +120,20 @@ async fn a_trusted_certificate_works_and_the_connection_is_reused() {
 }
 
 #[tokio::test]
+async fn an_international_name_is_in_ascii_for_dns_and_sni() {
+    let authority = Authority::root();
+    let receiver = serving(authority.server("xn--bcher-kva.example", |_| {})).await;
+    let trusting = CourierConfig {
+        extra_roots: vec![authority.certificate.clone()],
+        ..config()
+    };
+    let names = [("xn--bcher-kva.example", vec!["127.0.0.1"])];
+    let courier = HttpCourier::with_resolver(trusting, guard(), Scripted::new(names)).unwrap();
+    let url = format!("https://bücher.example:{}/", receiver.address.port());
+    assert_status(&send(&courier, target(&url)).await, 200);
+}
+
+#[tokio::test]
 async fn trust_can_come_from_a_file() {
     let authority = Authority::root();
     let receiver = serving(authority.server(NAME, |_| {})).await;
