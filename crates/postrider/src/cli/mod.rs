@@ -11,10 +11,12 @@ pub mod events;
 pub mod listener;
 pub mod options;
 pub mod output;
+pub mod policy_arg;
 pub mod publish;
 pub mod serve;
 pub mod show_config;
 pub mod signal;
+pub mod simulate;
 pub mod sink;
 
 use std::process::ExitCode;
@@ -60,6 +62,8 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
     Events(events::EventsArgs),
+    /// See what a retry policy does to a receiver that comes back
+    Simulate(simulate::SimulateArgs),
     /// Check that this machine and configuration can serve
     Doctor(doctor::DoctorArgs),
     /// Print the configuration in effect, and where each value comes from
@@ -77,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => show_config::run(&args),
         Command::Completions(args) => completions::run::<Cli>(&args),
