@@ -289,15 +289,6 @@ impl ShapeKind {
 }
 
 impl Problem {
-    /// The same problem, seen from an object that holds the policy as `parent`: `retry_policy.backoff.base`.
-    #[must_use]
-    pub fn within(self, parent: &str) -> Self {
-        Self {
-            field: format!("{parent}.{}", self.field),
-            ..self
-        }
-    }
-
     pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
