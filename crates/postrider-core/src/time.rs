@@ -92,8 +92,12 @@ fn duration_millis(duration: Duration) -> i64 {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let instant = jiff::Timestamp::from_millisecond(self.0).map_err(|_| fmt::Error)?;
-        write!(f, "{instant:.3}")
+        // Civil time, because jiff's own instants end a day earlier, to leave room for time zones.
+        let since_epoch = jiff::SignedDuration::from_millis(self.0);
+        let instant = jiff::civil::date(1970, 1, 1)
+            .at(0, 0, 0, 0)
+            .saturating_add(since_epoch);
+        write!(f, "{instant:.3}Z")
     }
 }
 

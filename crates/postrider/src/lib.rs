@@ -7,4 +7,5 @@ pub mod config;
 pub mod courier;
 pub mod directory;
 pub mod engine;
+pub mod simulate;
 pub mod telemetry;

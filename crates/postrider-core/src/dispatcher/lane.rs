@@ -115,7 +115,10 @@ impl<P: Payload> Lane<P> {
         match self.breaker.gate(now) {
             Gate::Open(until) => return Some(Blocked::Breaker(until)),
             Gate::Probing => return Some(Blocked::Probe),
-            Gate::Probe if self.in_flight > 0 => return Some(Blocked::Window),
+            // What is still out when a probe may go was sent before the breaker opened: wait for it, unless it is lost.
+            Gate::Probe if self.in_flight > 0 && !self.breaker.is_probe_overdue(now) => {
+                return Some(Blocked::Window);
+            }
             Gate::Closed | Gate::Probe => {}
         }
         if self.in_flight >= self.window.size().min(limit) {

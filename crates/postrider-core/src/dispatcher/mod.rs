@@ -451,7 +451,7 @@ impl<P: Payload> Dispatcher<P> {
         }
     }
 
-    /// Sets the lane's timer for what blocks it. What has no time ahead (window, probe, pause, a turn to read the store)
+    /// Sets the lane's timer for what blocks it. What has no time ahead (window, pause, a turn to read the store)
     /// ends with an input.
     fn sleep(&mut self, destination: DestinationKey, blocked: Blocked, now: Timestamp) {
         let Some(lane) = self.lanes.get_mut(&destination) else {
@@ -460,7 +460,8 @@ impl<P: Payload> Dispatcher<P> {
         let at = match blocked {
             Blocked::Idle => lane.next_look(),
             Blocked::Hold(until) | Blocked::Breaker(until) => Some(until),
-            Blocked::Window | Blocked::Probe | Blocked::Paused => None,
+            Blocked::Probe => lane.breaker.poll_timeout().map(|(at, _)| at),
+            Blocked::Window | Blocked::Paused => None,
         }
         .filter(|at| *at > now);
         if lane.wake_at != at {

@@ -51,6 +51,21 @@ fn the_example_of_the_documentation_is_the_default() {
 }
 
 #[test]
+fn every_complete_example_of_the_documentation_is_valid() {
+    let page = include_str!("../../../../docs/retry-policies.md");
+    let blocks = page
+        .split("```json")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
+    let complete: Vec<_> = blocks.filter(|block| !block.contains("...")).collect();
+    assert!(complete.len() >= 3, "{complete:?}");
+    for block in complete {
+        let policy = serde_json::from_str(block).expect("JSON");
+        assert!(alone(policy).is_ok(), "{block}");
+    }
+}
+
+#[test]
 fn each_value_has_its_origin() {
     let effective = over(
         json!({"max_attempts": 12, "backoff": {"max_delay": "10m"}}),

@@ -121,6 +121,12 @@ pub struct Case {
 }
 
 impl RetryPolicy {
+    /// The same policy with another jitter.
+    #[must_use]
+    pub fn with_jitter(self, jitter: Jitter) -> Self {
+        Self { jitter, ..self }
+    }
+
     /// Judges the attempt whose answer arrived at `now`.
     ///
     /// In this order: any 2xx is a success. What the guard or the request builder refused is dead, with its own

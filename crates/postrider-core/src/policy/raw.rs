@@ -1,8 +1,7 @@
 //! A policy as it is written: in the configuration file, in a named policy, inline on a destination.
 //!
-//! Everything is optional, because a policy may say only what differs from the ones below it
-//! (see [`super::layers`]). Nothing is checked here but the shape; [`super::validate`] judges the values, so that
-//! all that is wrong is reported at once.
+//! Everything is optional, because a policy may say only what differs from the ones below it. Nothing is checked here
+//! but the shape; [`super::resolve`] judges the values, so that all that is wrong is reported at once.
 
 use std::fmt;
 

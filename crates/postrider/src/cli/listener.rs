@@ -29,6 +29,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Listener {
     socket: Arc<TcpListener>,
+    connections: Connections,
+    stop: watch::Receiver<bool>,
+}
+
+/// What a connection needs, and the slots that bound how many there are.
+#[derive(Debug, Clone)]
+pub struct Connections {
     router: Router,
     config: Arc<ServerConfig>,
     slots: Arc<Semaphore>,
@@ -45,19 +52,29 @@ impl Listener {
         stop: watch::Receiver<bool>,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(config.max_connections));
-        Self {
-            socket: Arc::new(socket),
+        let connections = Connections {
             router,
             config: Arc::new(config),
             slots,
+            stop: stop.clone(),
+        };
+        Self {
+            socket: Arc::new(socket),
+            connections,
             stop,
         }
     }
 
-    /// Accepts connections until `stop`.
+    /// Its connections, which outlive it.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.connections.clone()
+    }
+
+    /// Accepts connections until `stop`. Once the last clone of the listener is gone, new connections are refused.
     pub async fn accept(mut self) {
         loop {
-            let slots = Arc::clone(&self.slots);
+            let slots = Arc::clone(&self.connections.slots);
             let next = async {
                 let slot = slots.acquire_owned().await.map_err(io::Error::other)?;
                 let (stream, _) = self.socket.accept().await?;
@@ -69,7 +86,7 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, slot)) => {
-                    tokio::spawn(self.clone().drive(stream, slot));
+                    tokio::spawn(self.connections().drive(stream, slot));
                 }
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
@@ -79,8 +96,10 @@ impl Listener {
             }
         }
     }
+}
 
-    /// Returns when every connection has ended; call it after `stop`.
+impl Connections {
+    /// Returns when every connection has ended; call it after `stop`, when accepting has ended.
     pub async fn drained(&self) {
         let all = u32::try_from(self.config.max_connections).unwrap_or(u32::MAX);
         drop(self.slots.acquire_many(all).await);
@@ -157,7 +176,7 @@ mod tests {
         }
     }
 
-    async fn start(config: ServerConfig) -> (Listener, std::net::SocketAddr, watch::Sender<bool>) {
+    async fn start(config: ServerConfig) -> (Connections, std::net::SocketAddr, watch::Sender<bool>) {
         let (stop, stopped) = watch::channel(false);
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -165,8 +184,9 @@ mod tests {
             .route("/quick", get(|| async { "hello" }))
             .route("/stuck", get(std::future::pending::<&'static str>));
         let listener = Listener::new(socket, router, config, stopped);
-        tokio::spawn(listener.clone().accept());
-        (listener, address, stop)
+        let connections = listener.connections();
+        tokio::spawn(listener.accept());
+        (connections, address, stop)
     }
 
     async fn ask(address: std::net::SocketAddr, request: &str) -> String {
@@ -179,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_takes_too_long_is_answered_408() {
-        let (_listener, address, _stop) = start(config()).await;
+        let (_connections, address, _stop) = start(config()).await;
         let answer = ask(address, "GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
         assert!(
@@ -190,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_sends_no_head_is_closed_and_frees_its_slot() {
-        let (_listener, address, _stop) = start(config()).await;
+        let (_connections, address, _stop) = start(config()).await;
         let _idle = (
             TcpStream::connect(address).await.unwrap(),
             TcpStream::connect(address).await.unwrap(),
@@ -208,15 +228,19 @@ mod tests {
         let mut slow = config();
         slow.request_timeout = Duration::from_millis(200);
         slow.header_read_timeout = Duration::from_secs(60);
-        let (listener, address, stop) = start(slow).await;
+        let (connections, address, stop) = start(slow).await;
         let under_way =
             tokio::spawn(async move { ask(address, "GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n").await });
-        while listener.slots.available_permits() == 2 {
+        // One slot is held for the next connection, the other by the one that is open.
+        while connections.slots.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
         stop.send(true).unwrap();
-        listener.drained().await;
+        connections.drained().await;
         assert!(under_way.await.unwrap().starts_with("HTTP/1.1 408 "));
-        assert_eq!(listener.slots.available_permits(), 2);
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "nobody accepts any more"
+        );
     }
 }

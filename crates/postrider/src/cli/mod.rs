@@ -5,14 +5,18 @@
 
 pub mod client;
 pub mod completions;
+pub mod dev;
 pub mod doctor;
 pub mod events;
 pub mod listener;
 pub mod options;
 pub mod output;
+pub mod policy_arg;
 pub mod publish;
+pub mod serve;
 pub mod show_config;
 pub mod signal;
+pub mod simulate;
 pub mod sink;
 
 use std::process::ExitCode;
@@ -48,12 +52,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve with everything defaulted, for trying out and developing
+    Dev(serve::DevArgs),
+    /// Serve in production
+    Serve(serve::ServeArgs),
     /// Receive webhooks, print them, and misbehave on request
     Sink(sink::SinkArgs),
     /// Publish an event to a running server
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
     Events(events::EventsArgs),
+    /// See what a retry policy does to a receiver that comes back
+    Simulate(simulate::SimulateArgs),
     /// Check that this machine and configuration can serve
     Doctor(doctor::DoctorArgs),
     /// Print the configuration in effect, and where each value comes from
@@ -66,9 +76,12 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Dev(args) => serve::run_dev(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => show_config::run(&args),
         Command::Completions(args) => completions::run::<Cli>(&args),

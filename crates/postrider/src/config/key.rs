@@ -15,7 +15,7 @@ pub struct Key {
     pub path: &'static str,
     /// What a value must be.
     pub kind: Kind,
-    /// The default as it would be written in the environment; empty means none.
+    /// The default as it would be written in the environment; empty means none, or an empty list.
     pub default: &'static str,
     /// What it is for, one line.
     pub about: &'static str,
@@ -49,7 +49,12 @@ pub enum Kind {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
 
 /// All keys but those of `[retry]`, in the order in which they are documented.
 pub const KEYS: &[Key] = &[
@@ -75,13 +80,19 @@ pub const KEYS: &[Key] = &[
         "secret_key",
         Kind::Secret,
         "",
-        "Key that seals secrets at rest: 32 bytes in base64. Without it, a key file in the data directory is used.",
+        "Key that seals secrets at rest: 32 bytes in base64. Without it, a key file in the data directory is made and used.",
     ),
     key(
         "topics",
         Kind::List,
         "",
         "Topics that may be published and subscribed to; empty allows any.",
+    ),
+    key(
+        "max_destinations_per_tenant",
+        Kind::Count(1, 1_000_000),
+        "100000",
+        "Destinations that one tenant may have.",
     ),
     key(
         "log.format",
@@ -110,7 +121,7 @@ pub const KEYS: &[Key] = &[
     key(
         "server.request_timeout",
         Kind::Span(SECOND, HOUR),
-        "60s",
+        "1m",
         "How long an API request may take, its body included.",
     ),
     key(
@@ -118,6 +129,180 @@ pub const KEYS: &[Key] = &[
         Kind::Span(Duration::ZERO, HOUR),
         "15s",
         "How long a shutdown waits for what is under way before it gives it back.",
+    ),
+    key(
+        "server.max_body_bytes",
+        Kind::Bytes(KIB, GIB),
+        "1MiB",
+        "Longest body of a request, and of one event in a batch.",
+    ),
+    key(
+        "server.max_batch_bytes",
+        Kind::Bytes(KIB, GIB),
+        "16MiB",
+        "Longest body of a batch of events.",
+    ),
+    key(
+        "store.wal_autocheckpoint",
+        Kind::Count(100, 1_000_000),
+        "2000",
+        "Pages of 8 KiB in the log that start a checkpoint: fewer make shorter stalls, more make higher throughput.",
+    ),
+    key(
+        "store.readers",
+        Kind::Count(1, 64),
+        "3",
+        "Connections for reading.",
+    ),
+    key(
+        "store.read_time_limit",
+        Kind::Span(SECOND, HOUR),
+        "5s",
+        "The longest that one read may take.",
+    ),
+    key(
+        "store.queue_rows",
+        Kind::Count(100, 10_000_000),
+        "16384",
+        "Rows that may wait for the writer; more are answered with 503.",
+    ),
+    key(
+        "store.queue_bytes",
+        Kind::Bytes(MIB, 64 * GIB),
+        "64MiB",
+        "Payload bytes that may wait for the writer.",
+    ),
+    key(
+        "store.writer_cache_bytes",
+        Kind::Bytes(MIB, 64 * GIB),
+        "64MiB",
+        "The writer's page cache at most.",
+    ),
+    key(
+        "store.reader_cache_bytes",
+        Kind::Bytes(MIB, 64 * GIB),
+        "8MiB",
+        "Each reader's page cache at most.",
+    ),
+    key(
+        "store.max_bytes",
+        Kind::Bytes(16 * MIB, 16_384 * GIB),
+        "",
+        "The largest that the database may grow; beyond, publishes are answered with 503. Without it, as large as the disk.",
+    ),
+    key(
+        "engine.max_in_flight",
+        Kind::Count(1, 100_000),
+        "1024",
+        "Requests under way at once, over all destinations.",
+    ),
+    key(
+        "engine.max_unsettled",
+        Kind::Count(1, 1_000_000),
+        "4096",
+        "Results not committed yet; with `max_in_flight`, what a crash can repeat.",
+    ),
+    key(
+        "engine.max_queued",
+        Kind::Count(1_000, 10_000_000),
+        "200000",
+        "Deliveries that wait in memory, over all destinations; the rest waits in the store.",
+    ),
+    key(
+        "engine.max_lane",
+        Kind::Count(16, 1_000_000),
+        "1024",
+        "Deliveries of one destination that wait in memory.",
+    ),
+    key(
+        "engine.max_payload_bytes",
+        Kind::Bytes(MIB, 64 * GIB),
+        "64MiB",
+        "Payload bytes that wait in memory; beyond, payloads are read from the store when they are sent.",
+    ),
+    key(
+        "engine.max_refills",
+        Kind::Count(1, 64),
+        "4",
+        "Reads of the store for waiting deliveries at once.",
+    ),
+    key(
+        "engine.max_read_bytes",
+        Kind::Bytes(64 * KIB, GIB),
+        "8MiB",
+        "Payload bytes that one such read may bring.",
+    ),
+    key(
+        "courier.timeout",
+        Kind::Span(SECOND, MINUTE),
+        "15s",
+        "How long a request to a destination may take, unless the destination says otherwise.",
+    ),
+    key(
+        "courier.connect_timeout",
+        Kind::Span(Duration::from_millis(100), MINUTE),
+        "5s",
+        "How long name resolution, TCP and TLS may take together.",
+    ),
+    key(
+        "courier.max_captured_body_bytes",
+        Kind::Bytes(0, 16 * MIB),
+        "16KiB",
+        "Bytes of a response's body that are kept.",
+    ),
+    key(
+        "courier.max_captured_header_bytes",
+        Kind::Bytes(0, MIB),
+        "8KiB",
+        "Bytes of a response's headers that are kept.",
+    ),
+    key(
+        "courier.max_connections",
+        Kind::Count(8, 1_000_000),
+        "",
+        "Connections to destinations open at once; half of the file-descriptor limit without it.",
+    ),
+    key(
+        "courier.max_idle_per_host",
+        Kind::Count(0, 10_000),
+        "64",
+        "Idle connections kept for one host.",
+    ),
+    key(
+        "courier.idle_timeout",
+        Kind::Span(Duration::ZERO, HOUR),
+        "50s",
+        "How long an idle connection is kept.",
+    ),
+    key(
+        "courier.dns_cache",
+        Kind::Span(Duration::ZERO, HOUR),
+        "5s",
+        "How long a resolved name is used again; the addresses are checked each time.",
+    ),
+    key(
+        "courier.header_mode",
+        Kind::Choice(&["standard", "outpost"]),
+        "standard",
+        "Names of the headers: `standard` sends `webhook-*` (Standard Webhooks), `outpost` sends `x-outpost-*`.",
+    ),
+    key(
+        "courier.allow_addresses",
+        Kind::List,
+        "",
+        "Addresses and CIDR blocks that destinations may have although they are private or special, such as `10.0.0.0/8`. `postrider dev` allows loopback.",
+    ),
+    key(
+        "courier.require_https",
+        Kind::Flag,
+        "false",
+        "Whether destinations must have an https URL.",
+    ),
+    key(
+        "courier.ca_file",
+        Kind::Path,
+        "",
+        "PEM file of certificates to trust besides the system's.",
     ),
     key(
         "metrics.destination_label",
@@ -130,6 +315,12 @@ pub const KEYS: &[Key] = &[
         Kind::Count(1, 10_000),
         "100",
         "How many destinations have a label of their own.",
+    ),
+    key(
+        "metrics.require_key",
+        Kind::Flag,
+        "false",
+        "Whether `GET /metrics` asks for an API key, too.",
     ),
 ];
 

@@ -6,9 +6,9 @@
 pub mod error;
 pub mod key;
 pub mod resolve;
+pub mod retry;
 pub mod settings;
 pub mod sources;
-pub mod span;
 pub mod value;
 
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
     entries.extend(sources.environment.entries());
     entries.extend(sources.flags.iter().cloned());
     let resolved = resolve::resolve(sources.dev, entries, &mut problems);
-    let settings = Settings::compose(&resolved, &mut problems);
+    let settings = Settings::compose(&resolved, &sources.environment, &mut problems);
     if problems.is_empty() {
         Ok(Config { settings, resolved })
     } else {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(config.settings.server.grace.as_secs(), 2);
         assert_eq!(config.settings.server.max_connections, 7);
         assert_eq!(config.settings.server.request_timeout.as_secs(), 60);
-        assert_eq!(config.settings.topics, ["a", "b"]);
+        assert_eq!(config.settings.rules.topics, ["a", "b"]);
         assert_eq!(config.resolved.origin("listen"), Origin::Flag("--listen"));
         assert_eq!(
             config.resolved.origin("server.grace"),

@@ -33,7 +33,10 @@ pub struct RetryLeaf {
 }
 
 /// Defaults that `postrider dev` has instead.
-const DEV_DEFAULTS: [(&str, &str); 1] = [("data_dir", "./.postrider")];
+const DEV_DEFAULTS: [(&str, &str); 2] = [
+    ("data_dir", "./.postrider"),
+    ("courier.allow_addresses", "127.0.0.0/8, ::1"),
+];
 
 /// Lays `entries` (in order of precedence, the last wins) over the defaults.
 pub(super) fn resolve(dev: bool, entries: Vec<Entry>, problems: &mut Vec<Problem>) -> Resolved {
@@ -43,7 +46,7 @@ pub(super) fn resolve(dev: bool, entries: Vec<Entry>, problems: &mut Vec<Problem
     };
     for key in KEYS {
         let default = Value::parse(key.kind, &Raw::Text(key.default.to_owned()));
-        let value = default.unwrap_or_else(|_| Value::Text(String::new()));
+        let value = default.unwrap_or(Value::Unset);
         resolved.values.insert(key.path, (value, Origin::Default));
     }
     if dev {
@@ -80,6 +83,11 @@ impl Resolved {
             problems.push(unknown(&entry));
             return;
         };
+        if matches!((&entry.raw, &entry.origin), (Raw::Text(text), Origin::Environment(_)) if text.is_empty())
+        {
+            // `NAME=` is how many tools say that a variable is not set.
+            return;
+        }
         match Value::parse(key.kind, &entry.raw) {
             // Each --api-key adds one; between sources the later replaces the earlier.
             Ok(Value::Secrets(more)) => self.add_secrets(key, more, entry.origin),
@@ -157,10 +165,26 @@ impl Resolved {
         })
     }
 
+    /// `None` where nothing is the default, and nothing was said.
+    pub(super) fn optional<T>(&self, path: &str, read: impl Fn(&Self) -> T) -> Option<T> {
+        let unset = matches!(self.values.get(path), Some((Value::Unset, _)));
+        (!unset).then(|| read(self))
+    }
+
     pub(super) fn address(&self, path: &str) -> SocketAddr {
         self.value(path, |value| {
             if let Value::Address(address) = value {
                 Some(*address)
+            } else {
+                None
+            }
+        })
+    }
+
+    pub(super) fn flag(&self, path: &str) -> bool {
+        self.value(path, |value| {
+            if let Value::Flag(flag) = value {
+                Some(*flag)
             } else {
                 None
             }

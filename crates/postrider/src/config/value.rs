@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::secret::Secret;
 
 use super::key::Kind;
-use super::span::{parse_span, show_span};
+use postrider_core::policy::duration;
 
 /// A value as it was written.
 #[derive(Clone, PartialEq)]
@@ -27,6 +27,8 @@ pub enum Raw {
 /// A value that was understood.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
+    /// Nothing, where that is the default.
+    Unset,
     /// Text.
     Text(String),
     /// Path.
@@ -70,12 +72,13 @@ impl Value {
     #[must_use]
     pub fn shown(&self) -> String {
         match self {
+            Self::Unset => String::new(),
             Self::Text(text) => text.clone(),
             Self::Path(path) => path.display().to_string(),
             Self::Address(address) => address.to_string(),
             Self::Flag(flag) => flag.to_string(),
             Self::Count(count) => count.to_string(),
-            Self::Span(span) => show_span(*span),
+            Self::Span(span) => duration::text(*span),
             Self::List(texts) => texts.join(","),
             Self::Secrets(secrets) => vec!["***"; secrets.len()].join(","),
         }
@@ -201,25 +204,18 @@ fn within(number: u64, least: u64, most: u64) -> Result<Value, String> {
 }
 
 fn span(raw: &Raw, least: Duration, most: Duration) -> Result<Value, String> {
-    let text = match raw {
-        Raw::Text(text) => text,
-        other => {
-            return Err(format!(
-                "is {}; write a time span with its unit in quotes, such as \"5s\"",
-                other.shown()
-            ));
-        }
+    let shown = raw.shown();
+    let Raw::Text(text) = raw else {
+        return Err(format!(
+            "is {shown}; write a time span with its unit in quotes, such as \"5s\""
+        ));
     };
-    let span = parse_span(text)?;
+    let span = duration::parse(text.trim()).map_err(|error| format!("is {shown}; {error}"))?;
     if (least..=most).contains(&span) {
         Ok(Value::Span(span))
     } else {
-        Err(format!(
-            "is {}; must be from {} to {}",
-            show_span(span),
-            show_span(least),
-            show_span(most)
-        ))
+        let [span, least, most] = [span, least, most].map(duration::text);
+        Err(format!("is {span}; must be from {least} to {most}"))
     }
 }
 

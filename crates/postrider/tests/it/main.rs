@@ -1,5 +1,7 @@
 //! Tests of the program from outside: in process (`api`, `courier`, the simulation) and as a process (`e2e`).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod api;
 mod courier;
 mod e2e;
+mod simulation;

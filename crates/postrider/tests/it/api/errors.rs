@@ -83,3 +83,31 @@ async fn too_many_query_parameters_are_refused() {
         .await
         .expect(400);
 }
+
+/// Every row of the table of routes in `docs/api.md` is a route.
+#[tokio::test]
+async fn documented_routes_exist() {
+    let server = Server::start().await;
+    let page = include_str!("../../../../../docs/api.md");
+    let rows: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    let mut count = 0;
+    for row in rows {
+        let Some((method, path)) = row.split_once(' ') else {
+            continue;
+        };
+        let Ok(method) = method.parse::<Method>() else {
+            continue;
+        };
+        if !path.starts_with('/') {
+            continue;
+        }
+        count += 1;
+        let answer = server.call(method, &path.replace(['{', '}'], ""), "").await;
+        let is_missing = answer.status.as_u16() == 405 || answer.text().contains("\"message\":\"not found\"");
+        assert!(!is_missing, "{row}: {}", answer.text());
+    }
+    assert_eq!(count, 27);
+}

@@ -67,7 +67,7 @@ async fn listening(port: u16) {
 async fn pasted_as_it_stands_it_works() {
     let folder = TempDir::new().unwrap();
     // The page's own ports may be in use here; the binary is built already.
-    let ports: BTreeMap<u16, u16> = [3333, 3400, 3401]
+    let ports: BTreeMap<u16, u16> = [3333, 4000, 4001]
         .into_iter()
         .map(|port| (port, free_port()))
         .collect();

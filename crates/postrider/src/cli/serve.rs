@@ -1,0 +1,268 @@
+//! `postrider serve` and `postrider dev`: puts the parts together, and takes them apart again in order.
+//!
+//! Start: configuration, store, listener (so that a port in use is told before anything is sent), directory, courier,
+//! engine, API. End, on the first SIGINT or SIGTERM: no new connections, requests and attempts that are under way get the
+//! grace time, results are committed, the store is closed. The second signal exits at once.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::exit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use postrider_store::Store;
+use postrider_store::seal::{SealKey, SealKeyError};
+use postrider_store::sqlite::{OpenError, SqliteStore};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::dev;
+use super::listener::{Connections, Listener};
+use super::options::ConfigArgs;
+use super::signal::Signals;
+use crate::api::{self, ApiConfig, App};
+use crate::clock::{Clock, SystemClock};
+use crate::config::error::ConfigError;
+use crate::config::settings::Settings;
+use crate::courier::http::HttpCourier;
+use crate::directory::Directory;
+use crate::engine::{Engine, EngineHandle, Parts};
+use crate::telemetry::health::Health;
+use crate::telemetry::log;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::supervisor::Supervisor;
+
+/// Key file in the data directory, unless `secret_key` is configured.
+const SEAL_KEY_FILE: &str = "seal.key";
+/// Name of the listener in `/healthz`.
+const HTTP_WORKER: &str = "http-server";
+/// What is left after the grace time for committing the last results and closing the store.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
+
+/// What to do about a directory that cannot be written.
+pub(super) const WRITABLE: &str = "make it writable, or name another by --data-dir";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  postrider serve --data-dir /var/lib/postrider --api-key \"$(openssl rand -hex 24)\"
+  POSTRIDER_API_KEYS=... postrider serve --listen 0.0.0.0:3333
+  postrider serve --config /etc/postrider.toml
+
+Every option has a key in the file and a name in the environment: see `postrider config`.";
+
+const DEV_EXAMPLES: &str = "\
+Keeps its data in ./.postrider, makes an API key and keeps it there, allows destinations on this
+machine, and prints a tour to paste. Not for production: use `postrider serve`.
+
+Examples:
+  postrider dev
+  postrider dev --listen 127.0.0.1:8080 --api-key a-key-of-my-own";
+
+/// Options of `postrider serve`.
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Options of `postrider dev`.
+#[derive(Debug, Args)]
+#[command(after_help = DEV_EXAMPLES)]
+pub struct DevArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Serves until a signal.
+///
+/// # Errors
+/// When it cannot start; nothing was changed then.
+pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let settings = args.config.load(false)?.settings;
+    settings.require_api_key().map_err(ConfigError::from)?;
+    start(settings, None)
+}
+
+/// Serves with the defaults of development.
+///
+/// # Errors
+/// When it cannot start.
+pub fn run_dev(args: &DevArgs) -> anyhow::Result<()> {
+    let mut settings = args.config.load(true)?.settings;
+    if settings.api_keys.is_empty() {
+        settings.api_keys.push(dev::api_key(&settings.data_dir)?);
+    }
+    let tour = dev::tour(settings.listen, &settings.api_keys[0], &settings.data_dir);
+    start(settings, Some(tour))
+}
+
+fn start(settings: Settings, greeting: Option<String>) -> anyhow::Result<()> {
+    log::install(&settings.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let ended = runtime.block_on(serve(settings, greeting));
+    // Whatever is still running has had its grace time.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(settings: Settings, greeting: Option<String>) -> anyhow::Result<()> {
+    let mut signals = Signals::install().context("watch for signals")?;
+    let grace = settings.server.grace;
+    let running = Running::start(settings).await?;
+    if let Some(greeting) = greeting {
+        super::output::say(&greeting)?;
+    }
+    let first = signals.next().await;
+    tracing::info!(signal = ?first, grace_seconds = grace.as_secs(), "shutting down; a second signal exits at once");
+    tokio::select! {
+        () = running.shut_down(grace) => Ok(()),
+        second = signals.next() => {
+            tracing::warn!(signal = ?second, "exiting at once");
+            exit(second.exit_code());
+        }
+    }
+}
+
+/// The parts of a server that runs.
+struct Running {
+    store: Arc<dyn Store>,
+    engine: EngineHandle,
+    connections: Connections,
+    accepting: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    async fn start(settings: Settings) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let health = Health::default();
+        let store: Arc<dyn Store> = open_store(&settings, clock.as_ref())?;
+        let socket = bind(settings.listen).await?;
+        let rules = settings.rules.clone();
+        let courier = HttpCourier::new(settings.courier, rules.guard.clone())?;
+        let directory = Directory::load(Arc::clone(&store), rules).await?;
+        let parts = Parts {
+            store: Arc::clone(&store),
+            directory: Arc::clone(&directory),
+            courier: Arc::new(courier),
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            health: health.clone(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let supervisor = Supervisor {
+            health: health.clone(),
+            metrics: Arc::clone(&metrics),
+            stop: stopped.clone(),
+        };
+        let config = ApiConfig {
+            api_keys: settings.api_keys,
+            ..settings.api
+        };
+        let router = api::router(App {
+            store: Arc::clone(&store),
+            directory,
+            clock,
+            health,
+            metrics,
+            config,
+        });
+        let listener = Listener::new(socket, router, settings.server, stopped);
+        let engine = Engine::start(parts, settings.engine);
+        let connections = listener.connections();
+        let accepting = supervisor.supervise(HTTP_WORKER, move || listener.clone().accept());
+        tracing::info!(
+            listen = %settings.listen,
+            data_dir = %settings.data_dir.display(),
+            version = env!("CARGO_PKG_VERSION"),
+            "postrider serves"
+        );
+        Ok(Self {
+            store,
+            engine,
+            connections,
+            accepting,
+            stop,
+        })
+    }
+
+    async fn shut_down(self, grace: Duration) {
+        self.stop.send_replace(true);
+        // Once it has ended, the listener is closed and new connections are refused.
+        drop(self.accepting.await);
+        let (drained, finished) = tokio::join!(
+            self.engine.shutdown(grace),
+            tokio::time::timeout(grace, self.connections.drained())
+        );
+        if finished.is_err() {
+            tracing::warn!("API requests that were still under way are cut off");
+        }
+        if tokio::time::timeout(CLOSE_TIME, self.store.close())
+            .await
+            .is_err()
+        {
+            tracing::error!("the store did not close in time; it recovers at the next start");
+        }
+        tracing::info!(given_up = drained.given_up, "shut down");
+    }
+}
+
+fn open_store(settings: &Settings, clock: &dyn Clock) -> anyhow::Result<Arc<SqliteStore>> {
+    let dir = &settings.data_dir;
+    let seal_key = match &settings.seal_key {
+        Some(key) => key.clone(),
+        None => {
+            make_private_dir(dir)?;
+            SealKey::load_or_create(&dir.join(SEAL_KEY_FILE)).map_err(|error| match error {
+                SealKeyError::Malformed => anyhow!(
+                    "read the seal key {}: it is not 32 bytes in base64; restore it from a backup, without it no secret can be read",
+                    dir.join(SEAL_KEY_FILE).display()
+                ),
+                other => with_advice(other, WRITABLE),
+            })?
+        }
+    };
+    SqliteStore::open(settings.sqlite(seal_key), clock.now()).map_err(|error| match error {
+        OpenError::NotWritable { .. } => with_advice(error, WRITABLE),
+        OpenError::InUse { .. } => with_advice(error, "stop it, or name another directory by --data-dir"),
+        OpenError::NotADatabase { .. } => with_advice(error, "name another directory by --data-dir"),
+        OpenError::WrongSealKey { .. } => with_advice(
+            error,
+            "restore the key file of the data directory, or set secret_key to the key that was used",
+        ),
+        OpenError::Full { .. } => with_advice(error, "free some space"),
+        OpenError::Newer { .. } | OpenError::Failed { .. } => error.into(),
+    })
+}
+
+fn with_advice(error: impl Into<anyhow::Error>, advice: &str) -> anyhow::Error {
+    anyhow!("{:#}; {advice}", error.into())
+}
+
+/// Makes the data directory, for its owner only.
+pub(super) fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|error| anyhow!("make the data directory {}: {error}; {WRITABLE}", dir.display()))
+}
+
+async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            anyhow!("listen on {listen}: it is in use; stop the other program or choose another address by --listen")
+        }
+        _ => anyhow!("listen on {listen}: {error}; choose another address by --listen"),
+    })
+}

@@ -1,0 +1,158 @@
+//! A store that holds paused time while it works.
+//!
+//! Paused time jumps ahead when the runtime is idle, and a store's writer thread looks idle to it. The runtime waits for
+//! `spawn_blocking` tasks, though, so every call is made from one.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider_core::id::{DestinationKey, EventKey, IdCodec, TenantKey};
+use postrider_core::time::Timestamp;
+use postrider_store::feed::Feed;
+use postrider_store::page::Page;
+use postrider_store::record::{
+    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
+    DueQuery, Event, EventQuery, Metadata, NewEvent, Payload, Retried, Settlement, Stats, Tenant,
+    TenantQuery, Upserted,
+};
+use postrider_store::{Store, StoreError};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+pub struct Held(pub Arc<dyn Store>);
+
+/// Awaits `$call` on the inner store from a blocking thread.
+macro_rules! hold {
+    ($self:ident, $store:ident => $call:expr) => {{
+        let $store = Arc::clone(&$self.0);
+        let handle = Handle::current();
+        spawn_blocking(move || handle.block_on(async move { $call.await }))
+            .await
+            .unwrap()
+    }};
+}
+
+#[async_trait]
+impl Store for Held {
+    fn ids(&self) -> &IdCodec {
+        self.0.ids()
+    }
+
+    fn feed(&self) -> &Feed {
+        self.0.feed()
+    }
+
+    async fn upsert_tenant(
+        &self,
+        id: &str,
+        metadata: Option<Metadata>,
+        now: Timestamp,
+    ) -> Result<Upserted, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.upsert_tenant(&id, metadata, now))
+    }
+
+    async fn tenant(&self, id: &str) -> Result<Option<Tenant>, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.tenant(&id))
+    }
+
+    async fn tenants(&self, query: TenantQuery) -> Result<(Page<Tenant>, u64), StoreError> {
+        hold!(self, store => store.tenants(query))
+    }
+
+    async fn delete_tenant(
+        &self,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<Option<Vec<DestinationKey>>, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.delete_tenant(&id, now))
+    }
+
+    async fn directory(&self) -> Result<(Vec<Tenant>, Vec<Destination>), StoreError> {
+        hold!(self, store => store.directory())
+    }
+
+    async fn create_destination(&self, new: Destination, max_per_tenant: u32) -> Result<Created, StoreError> {
+        hold!(self, store => store.create_destination(new, max_per_tenant))
+    }
+
+    async fn change_destination(&self, destination: Destination) -> Result<Changed, StoreError> {
+        hold!(self, store => store.change_destination(destination))
+    }
+
+    async fn delete_destination(
+        &self,
+        tenant: TenantKey,
+        key: DestinationKey,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        hold!(self, store => store.delete_destination(tenant, key, now))
+    }
+
+    async fn accept(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<Accepted>, StoreError> {
+        hold!(self, store => store.accept(events, now))
+    }
+
+    async fn destinations_with_pending(&self) -> Result<Vec<DestinationKey>, StoreError> {
+        hold!(self, store => store.destinations_with_pending())
+    }
+
+    async fn due(&self, query: DueQuery) -> Result<DuePage, StoreError> {
+        hold!(self, store => store.due(query))
+    }
+
+    async fn payload(&self, event: EventKey) -> Result<Option<Arc<Payload>>, StoreError> {
+        hold!(self, store => store.payload(event))
+    }
+
+    async fn settle(&self, batch: Arc<Vec<Settlement>>, now: Timestamp) -> Result<(), StoreError> {
+        hold!(self, store => store.settle(batch, now))
+    }
+
+    async fn retry(
+        &self,
+        tenant: Option<&str>,
+        event_id: &str,
+        destination: DestinationKey,
+        now: Timestamp,
+    ) -> Result<Retried, StoreError> {
+        let (tenant, event_id) = (tenant.map(ToOwned::to_owned), event_id.to_owned());
+        hold!(self, store => store.retry(tenant.as_deref(), &event_id, destination, now))
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Page<Event>, StoreError> {
+        hold!(self, store => store.events(query))
+    }
+
+    async fn deliveries(&self, query: DeliveryQuery) -> Result<Page<Delivery>, StoreError> {
+        hold!(self, store => store.deliveries(query))
+    }
+
+    async fn delivery(&self, id: &str) -> Result<Option<Delivery>, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.delivery(&id))
+    }
+
+    async fn attempts(&self, query: AttemptQuery) -> Result<Page<Attempt>, StoreError> {
+        hold!(self, store => store.attempts(query))
+    }
+
+    async fn attempt(&self, id: &str) -> Result<Option<Attempt>, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.attempt(&id))
+    }
+
+    async fn stats(&self, now: Timestamp) -> Result<Stats, StoreError> {
+        hold!(self, store => store.stats(now))
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        hold!(self, store => store.ping())
+    }
+
+    async fn close(&self) {
+        hold!(self, store => store.close());
+    }
+}
