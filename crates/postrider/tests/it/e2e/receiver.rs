@@ -21,6 +21,8 @@ use tokio::time::timeout;
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
+    /// Path of the URL.
+    pub(super) path: String,
     /// Headers.
     pub(super) headers: HeaderMap,
     /// Body, undecoded.
@@ -155,6 +157,7 @@ async fn answer(
         return Ok(Response::new(Full::default()));
     };
     let received = Received {
+        path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body: body.to_bytes(),
     };
