@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
 use postrider_core::time::Timestamp;
 
-pub use self::open::OpenError;
+pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
 use self::read::Readers;
 use self::write::Work;
