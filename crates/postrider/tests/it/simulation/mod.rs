@@ -127,6 +127,10 @@ async fn a_hanging_destination_does_not_slow_the_others() {
     }
     let seen = world.seen(healthy);
     assert_eq!(seen.len(), 200);
+    assert!(
+        world.most_in_flight(hanging[0]) <= 4,
+        "no more than the first window while nothing answers"
+    );
     let late = seen
         .iter()
         .filter(|s| s.at.since(s.planned) > Duration::from_millis(50))
