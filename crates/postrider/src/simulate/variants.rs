@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use postrider_core::breaker::BreakerConfig;
 use postrider_core::policy::Jitter;
 use postrider_core::window::WindowConfig;
 
@@ -61,9 +62,7 @@ pub fn without(mut scenario: Scenario, protections: &[Protection]) -> Scenario {
             Protection::Jitter => {
                 scenario.policy = Arc::new(scenario.policy.as_ref().clone().with_jitter(Jitter::None));
             }
-            Protection::Breaker => {
-                scenario.dispatcher.breaker = postrider_core::breaker::BreakerConfig::default()
-            }
+            Protection::Breaker => scenario.dispatcher.breaker = BreakerConfig::off(),
             Protection::Window => {
                 scenario.dispatcher.window = WindowConfig {
                     floor: UNBOUNDED,
