@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use postrider_core::breaker::BreakerConfig;
 use postrider_core::policy::Jitter;
 use postrider_core::window::WindowConfig;
 
@@ -62,7 +63,7 @@ pub fn without(mut scenario: Scenario, protections: &[Protection]) -> Scenario {
                 scenario.policy = Arc::new(scenario.policy.as_ref().clone().with_jitter(Jitter::None));
             }
             Protection::Breaker => {
-                scenario.dispatcher.breaker = postrider_core::breaker::BreakerConfig::default()
+                scenario.dispatcher.breaker = BreakerConfig::off();
             }
             Protection::Window => {
                 scenario.dispatcher.window = WindowConfig {

@@ -18,10 +18,9 @@ fn change(seconds: u64, old: Option<&str>, new: Option<&str>) -> PolicyChange {
     }
 }
 
-pub(crate) async fn a_named_policy_is_put_changed_and_deleted<H: Harness>() {
+pub(crate) async fn a_named_policy_is_put_and_changed<H: Harness>() {
     let harness = H::start().await;
     let store = harness.store();
-    assert_eq!(store.retry_policies().await.unwrap(), []);
     let created = NamedPolicy {
         name: "slow".to_owned(),
         policy: SLOW.to_owned(),
@@ -45,35 +44,35 @@ pub(crate) async fn a_named_policy_is_put_changed_and_deleted<H: Harness>() {
 
     drop(store);
     let harness = harness.restart().await;
-    let store = harness.store();
-    let all = store.retry_policies().await.unwrap();
-    assert_eq!(
-        all.iter().map(|policy| &*policy.name).collect::<Vec<_>>(),
-        ["quick", "slow"]
-    );
+    let all = harness.store().retry_policies().await.unwrap();
+    let names: Vec<_> = all.iter().map(|policy| &*policy.name).collect();
+    assert_eq!(names, ["quick", "slow"]);
     assert_eq!(all[1], changed, "the text is kept byte by byte");
+}
 
-    assert_eq!(
-        store.delete_retry_policy("slow", at(4)).await.unwrap(),
-        PolicyDeleted::Deleted
-    );
-    assert_eq!(
-        store.delete_retry_policy("slow", at(5)).await.unwrap(),
-        PolicyDeleted::Missing
-    );
+pub(crate) async fn changes_of_policies_are_logged<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    for (seconds, policy) in [(0, SLOW), (1, SLOW), (2, SLOWER)] {
+        store
+            .put_retry_policy("slow", policy, 10, at(seconds))
+            .await
+            .unwrap();
+    }
+    store.put_retry_policy("quick", "{}", 10, at(3)).await.unwrap();
+    for expected in [PolicyDeleted::Deleted, PolicyDeleted::Missing] {
+        assert_eq!(store.delete_retry_policy("slow", at(4)).await.unwrap(), expected);
+    }
     assert_eq!(store.retry_policies().await.unwrap().len(), 1);
     let log = [
         change(4, Some(SLOWER), None),
         change(2, Some(SLOW), Some(SLOWER)),
         change(0, None, Some(SLOW)),
     ];
-    assert_eq!(
-        store.retry_policy_changes("slow", 10).await.unwrap(),
-        log,
-        "newest first, and kept"
-    );
-    assert_eq!(store.retry_policy_changes("slow", 2).await.unwrap(), log[..2]);
-    assert_eq!(store.retry_policy_changes("other", 10).await.unwrap(), []);
+    let changes = async |name: &str, limit| store.retry_policy_changes(name, limit).await.unwrap();
+    assert_eq!(changes("slow", 10).await, log, "newest first, and kept");
+    assert_eq!(changes("slow", 2).await, log[..2]);
+    assert_eq!(changes("other", 10).await, []);
 }
 
 pub(crate) async fn a_policy_in_use_stays<H: Harness>() {
