@@ -10,10 +10,10 @@ use super::failure::Fault;
 use super::write::{Work, index, sweep};
 use super::writer::Writer;
 
-/// Rows without a listing that start a step of listing although there is other work.
-const LISTING_BACKLOG: usize = 1_000;
+/// Rows without a listing that start a step of listing although there is other work: as many as a step lists.
+const LISTING_BACKLOG: usize = 8_000;
 /// Steps of listing after one batch, so that operations that wait are not held up.
-const LISTING_STEPS: usize = 4;
+const LISTING_STEPS: usize = 2;
 /// After a failure, for example of the disk, these rest this long.
 const REST: Duration = Duration::from_secs(1);
 

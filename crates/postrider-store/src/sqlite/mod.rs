@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
 use postrider_core::time::Timestamp;
 
-pub use self::open::OpenError;
+pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
 use self::read::Readers;
 use self::write::Work;
@@ -182,5 +182,54 @@ impl Drop for SqliteStore {
         {
             tracing::error!("the store's writer panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::failure::Fault;
+    use super::*;
+    use crate::Store as _;
+
+    const CHANGE: Weight = Weight { rows: 1, bytes: 0 };
+
+    /// One operation that cannot be done does not take its neighbours in the same transaction with it.
+    #[tokio::test]
+    async fn a_poisoned_operation_fails_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config, Timestamp::EPOCH).unwrap();
+        // The writer cannot begin while another connection has the lock, so all of these share a transaction.
+        let other = Connection::open(directory.path().join("postrider.db")).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let topic = |name: &'static str| {
+            store
+                .queue
+                .push(Class::Intake, CHANGE, move |work: &mut Work<'_>| {
+                    work.conn.execute("INSERT INTO topic(name) VALUES (?1)", [name])?;
+                    if name == "poison" {
+                        Err(Fault::corrupt("poison"))
+                    } else {
+                        Ok(())
+                    }
+                })
+        };
+        let waiters = ["a", "poison", "b"].map(|name| topic(name).unwrap());
+        other.execute_batch("COMMIT").unwrap();
+        let mut done = Vec::new();
+        for waiter in waiters {
+            done.push(waiter.await.unwrap().is_ok());
+        }
+        assert_eq!(done, [true, false, true]);
+        let mut names = other.prepare("SELECT name FROM topic ORDER BY name").unwrap();
+        let names: Vec<String> = names
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(names, ["a", "b"]);
+        store.close().await;
     }
 }

@@ -112,6 +112,24 @@ pub(super) fn open(config: &SqliteConfig) -> Result<Opened, OpenError> {
     })
 }
 
+/// Looks at the database of a data directory, also while another process uses it: the version of its schema, `None` when
+/// there is no database yet.
+///
+/// # Errors
+/// When it is not a database that this program can use.
+pub fn inspect(dir: &Path) -> Result<Option<i64>, OpenError> {
+    let path = dir.join(DATABASE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let refused = |fault: Fault| refused(&path, dir, &fault);
+    let conn = open_reader(&path, 1_024).map_err(refused)?;
+    check(&conn, &path).map_err(|problem| match problem {
+        Problem::Known(error) => error,
+        Problem::Fault(fault) => refused(fault),
+    })
+}
+
 /// Opens a connection that only reads.
 pub(super) fn open_reader(path: &Path, cache_kib: u32) -> Result<Connection, Fault> {
     let conn = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;

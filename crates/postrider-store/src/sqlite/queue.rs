@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::failure::Fault;
@@ -84,7 +84,8 @@ struct Waiting {
     operations: Vec<(Box<dyn Operation>, Weight)>,
     rows: usize,
     bytes: usize,
-    writer_sleeps: bool,
+    /// Operations from which on the writer wants to be woken; zero while it is awake.
+    wake_at: usize,
     closed: bool,
 }
 
@@ -146,7 +147,7 @@ impl Queue {
         waiting.rows += weight.rows;
         waiting.bytes += weight.bytes;
         waiting.operations.push((operation, weight));
-        let wake = waiting.writer_sleeps;
+        let wake = waiting.wake_at > 0 && waiting.operations.len() >= waiting.wake_at;
         drop(waiting);
         if wake {
             self.arrived.notify_one();
@@ -159,10 +160,11 @@ impl Queue {
     pub(super) fn take(&self, idle: Duration, linger: Duration, wanted: usize, max_rows: usize) -> Taken {
         let mut waiting = self.waiting.lock();
         if waiting.operations.is_empty() && !waiting.closed {
-            self.sleep(&mut waiting, idle);
+            self.sleep(&mut waiting, 1, idle);
         }
-        if !linger.is_zero() && !waiting.operations.is_empty() && waiting.operations.len() < wanted {
-            self.sleep(&mut waiting, linger);
+        let count = waiting.operations.len();
+        if !linger.is_zero() && count > 0 && count < wanted && !waiting.closed {
+            self.sleep(&mut waiting, wanted, linger);
         }
         let mut rows = 0;
         let mut bytes = 0;
@@ -210,9 +212,9 @@ impl Queue {
         }
     }
 
-    fn sleep(&self, waiting: &mut parking_lot::MutexGuard<'_, Waiting>, at_most: Duration) {
-        waiting.writer_sleeps = true;
+    fn sleep(&self, waiting: &mut MutexGuard<'_, Waiting>, wake_at: usize, at_most: Duration) {
+        waiting.wake_at = wake_at;
         self.arrived.wait_for(waiting, at_most);
-        waiting.writer_sleeps = false;
+        waiting.wake_at = 0;
     }
 }

@@ -254,21 +254,30 @@ pub(super) fn migrate(
              CREATE TABLE meta(name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;"
         ))?;
     }
-    let done = usize::try_from(version.unwrap_or(0)).unwrap_or(usize::MAX);
-    for step in MIGRATIONS.iter().skip(done) {
-        tx.execute_batch(step)?;
-    }
-    if done == 0 {
+    apply(&tx, version, MIGRATIONS)?;
+    if version.is_none() {
         for (name, value) in INITIAL_META {
             put_number(&tx, name, *value)?;
         }
+        for (name, value) in origin {
+            put_bytes(&tx, name, value)?;
+        }
     }
-    for (name, value) in origin {
-        put_bytes(&tx, name, value)?;
-    }
-    put_number(&tx, meta::SCHEMA_VERSION, current_version())?;
     tx.commit()?;
     Ok(())
+}
+
+/// Applies the steps that a database at `version` has not had, and notes the new version.
+fn apply(conn: &Connection, version: Option<i64>, steps: &[&str]) -> Result<(), Fault> {
+    let done = usize::try_from(version.unwrap_or(0)).unwrap_or(usize::MAX);
+    for step in steps.iter().skip(done) {
+        conn.execute_batch(step)?;
+    }
+    put_number(
+        conn,
+        meta::SCHEMA_VERSION,
+        i64::try_from(steps.len()).unwrap_or(i64::MAX),
+    )
 }
 
 /// A number kept in `meta`.
@@ -303,4 +312,44 @@ pub(super) fn bytes(conn: &Connection, name: &str) -> Result<Option<Vec<u8>>, Fa
 fn put_bytes(conn: &Connection, name: &str, value: &[u8]) -> Result<(), Fault> {
     conn.execute("INSERT INTO meta(name, value) VALUES (?1, ?2)", (name, value))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> Connection {
+        let mut conn = Connection::open_in_memory().unwrap();
+        assert_eq!(version(&conn).unwrap(), None);
+        migrate(&mut conn, None, &[]).unwrap();
+        conn
+    }
+
+    #[test]
+    fn a_fresh_database_is_current_and_migrating_again_changes_nothing() {
+        let mut conn = fresh();
+        assert_eq!(version(&conn).unwrap(), Some(current_version()));
+        put_number(&conn, meta::PINGS, 5).unwrap();
+        migrate(&mut conn, Some(current_version()), &[]).unwrap();
+        assert_eq!(number(&conn, meta::PINGS).unwrap(), Some(5));
+        let id: i32 = conn
+            .query_row("PRAGMA application_id", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(id, APPLICATION_ID);
+    }
+
+    #[test]
+    fn an_older_database_gets_the_steps_that_it_lacks_in_order() {
+        let conn = fresh();
+        let steps = [
+            TABLES,
+            "CREATE TABLE later(x INTEGER) STRICT",
+            "ALTER TABLE later ADD COLUMN y INTEGER",
+        ];
+        apply(&conn, version(&conn).unwrap(), &steps).unwrap();
+        assert_eq!(version(&conn).unwrap(), Some(3));
+        conn.execute("INSERT INTO later(x, y) VALUES (1, 2)", []).unwrap();
+        apply(&conn, version(&conn).unwrap(), &steps).unwrap();
+        assert_eq!(version(&conn).unwrap(), Some(3), "none is applied twice");
+    }
 }

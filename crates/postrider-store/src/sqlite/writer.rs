@@ -182,6 +182,7 @@ impl Writer {
 
     /// Announces and counts what was committed.
     pub(super) fn publish(&self, work: &mut Work<'_>) {
+        work.names.keep();
         let Effects {
             accepted,
             rescheduled,

@@ -67,6 +67,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         Finding::Ok("configuration: readable, and every value is right".to_owned()),
         api_keys(settings, args.dev),
         data_dir(&settings.data_dir),
+        database(&settings.data_dir),
         disk_space(&settings.data_dir),
         descriptors(settings),
         port(settings),
@@ -134,6 +135,14 @@ fn write_test(dir: &Path) -> io::Result<()> {
     written
 }
 
+fn database(dir: &Path) -> Finding {
+    match postrider_store::sqlite::inspect(dir) {
+        Ok(None) => Finding::Ok("database: none yet".to_owned()),
+        Ok(Some(version)) => Finding::Ok(format!("database: schema version {version}")),
+        Err(error) => Finding::Fail(format!("database: failed to {:#}", anyhow::Error::from(error))),
+    }
+}
+
 fn disk_space(dir: &Path) -> Finding {
     let existing = dir
         .ancestors()
@@ -157,8 +166,14 @@ fn judge_space(free: u64) -> Finding {
 
 fn descriptors(settings: &Settings) -> Finding {
     let limit = process::descriptor_limit();
-    let connections = u64::try_from(settings.server.max_connections).unwrap_or(u64::MAX);
-    let needed = connections.saturating_add(OTHER_DESCRIPTORS);
+    let incoming = u64::try_from(settings.server.max_connections).unwrap_or(u64::MAX);
+    let outgoing = settings
+        .courier
+        .max_connections
+        .map_or(limit / 2, |most| u64::try_from(most).unwrap_or(u64::MAX));
+    let needed = incoming
+        .saturating_add(outgoing)
+        .saturating_add(OTHER_DESCRIPTORS);
     let text = format!("file descriptors: limit {limit}");
     if limit < 256 {
         Finding::Fail(format!(
@@ -166,7 +181,7 @@ fn descriptors(settings: &Settings) -> Finding {
         ))
     } else if limit < needed {
         Finding::Warn(format!(
-            "{text}, up to {needed} may be needed; raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections"
+            "{text}, up to {needed} may be needed; raise it (ulimit -n, LimitNOFILE=) or lower server.max_connections and courier.max_connections"
         ))
     } else {
         Finding::Ok(text)

@@ -28,9 +28,10 @@ use crate::api::{self, ApiConfig, App};
 use crate::clock::{Clock, SystemClock};
 use crate::config::error::ConfigError;
 use crate::config::settings::Settings;
+use crate::courier::config::raise_descriptor_limit;
 use crate::courier::http::HttpCourier;
 use crate::directory::Directory;
-use crate::engine::{Engine, EngineHandle, Parts};
+use crate::engine::{Engine, EngineConfig, EngineHandle, Parts};
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -131,6 +132,20 @@ async fn serve(settings: Settings, greeting: Option<String>) -> anyhow::Result<(
     }
 }
 
+/// No more requests at a time than there may be connections: others would only wait for one.
+fn within_connections(mut engine: EngineConfig, connections: usize) -> EngineConfig {
+    let wanted = engine.dispatcher.max_in_flight;
+    if wanted > connections {
+        tracing::warn!(
+            wanted,
+            connections,
+            "engine.max_in_flight is lowered to the connections that may be open; raise the limit of open files"
+        );
+        engine.dispatcher.max_in_flight = connections;
+    }
+    engine
+}
+
 /// The parts of a server that runs.
 struct Running {
     store: Arc<dyn Store>,
@@ -148,7 +163,9 @@ impl Running {
         let store: Arc<dyn Store> = open_store(&settings, clock.as_ref())?;
         let socket = bind(settings.listen).await?;
         let rules = settings.rules.clone();
+        raise_descriptor_limit();
         let courier = HttpCourier::new(settings.courier, rules.guard.clone())?;
+        let engine_config = within_connections(settings.engine, courier.max_connections());
         let directory = Directory::load(Arc::clone(&store), rules).await?;
         let parts = Parts {
             store: Arc::clone(&store),
@@ -177,7 +194,7 @@ impl Running {
             config,
         });
         let listener = Listener::new(socket, router, settings.server, stopped);
-        let engine = Engine::start(parts, settings.engine);
+        let engine = Engine::start(parts, engine_config);
         let connections = listener.connections();
         let accepting = supervisor.supervise(HTTP_WORKER, move || listener.clone().accept());
         tracing::info!(

@@ -51,6 +51,7 @@ pub enum Kind {
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -233,6 +234,84 @@ pub const KEYS: &[Key] = &[
         "Payload bytes that one such read may bring.",
     ),
     key(
+        "breaker.failures",
+        Kind::Count(0, 64),
+        "5",
+        "So many failures among the last `breaker.last_attempts` open a destination's circuit breaker; 0 turns this trigger off.",
+    ),
+    key(
+        "breaker.last_attempts",
+        Kind::Count(1, 64),
+        "10",
+        "How many attempts `breaker.failures` looks at.",
+    ),
+    key(
+        "breaker.rate_percent",
+        Kind::Count(0, 99),
+        "50",
+        "A larger share of failures than this opens it; 0 turns this trigger off.",
+    ),
+    key(
+        "breaker.rate_min_attempts",
+        Kind::Count(1, 1_000_000),
+        "10",
+        "Fewer attempts than this within `breaker.look_back` say nothing about the share.",
+    ),
+    key(
+        "breaker.slow_p95",
+        Kind::Span(Duration::ZERO, MINUTE),
+        "10s",
+        "A 95th percentile of latencies above this opens it; `0s` turns this trigger off.",
+    ),
+    key(
+        "breaker.slow_min_attempts",
+        Kind::Count(1, 1_000_000),
+        "20",
+        "Fewer attempts than this within `breaker.look_back` say nothing about latencies.",
+    ),
+    key(
+        "breaker.permanent_run",
+        Kind::Count(0, 1_000_000),
+        "10",
+        "So many permanent failures (such as 401 or 404) without a success between them open it; 0 turns this trigger off.",
+    ),
+    key(
+        "breaker.look_back",
+        Kind::Span(SECOND, HOUR),
+        "1m",
+        "The time over which shares and latencies are taken.",
+    ),
+    key(
+        "breaker.open",
+        Kind::Span(SECOND, HOUR),
+        "30s",
+        "How long it stays open before one request goes out as a probe; up to a fifth is added by jitter.",
+    ),
+    key(
+        "breaker.max_open",
+        Kind::Span(SECOND, DAY),
+        "10m",
+        "The longest that it stays open: each failed probe doubles the time up to here.",
+    ),
+    key(
+        "window.floor",
+        Kind::Count(1, 10_000),
+        "1",
+        "Requests to one destination that may always be under way at once.",
+    ),
+    key(
+        "window.initial",
+        Kind::Count(1, 10_000),
+        "4",
+        "Requests to a destination at once, before anything is known about it.",
+    ),
+    key(
+        "window.ceiling",
+        Kind::Count(1, 10_000),
+        "64",
+        "Requests to one destination at once, however well it takes them.",
+    ),
+    key(
         "courier.timeout",
         Kind::Span(SECOND, MINUTE),
         "15s",
@@ -367,6 +446,43 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    fn values(kind: Kind) -> String {
+        use postrider_core::policy::duration::text;
+        match kind {
+            Kind::Text => "text".to_owned(),
+            Kind::Path => "path".to_owned(),
+            Kind::Address => "address:port".to_owned(),
+            Kind::Flag => "true or false".to_owned(),
+            Kind::Count(least, most) => format!("{least} to {most}"),
+            Kind::Bytes(least, most) => format!("{least} to {most} bytes"),
+            Kind::Span(least, most) => format!("{} to {}", text(least), text(most)),
+            Kind::Choice(words) => format!("`{}`", words.join("`, `")),
+            Kind::List => "list".to_owned(),
+            Kind::Secret => "secret".to_owned(),
+            Kind::Secrets => "list of secrets".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_reference_lists_exactly_these_keys() {
+        let page = include_str!("../../../../docs/configuration.md");
+        let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let rows: Vec<String> = KEYS
+            .iter()
+            .map(|key| {
+                let default = if key.default.is_empty() {
+                    "none".to_owned()
+                } else {
+                    format!("`{}`", key.default)
+                };
+                let (path, name, values, about) =
+                    (key.path, key.environment_name(), values(key.kind), key.about);
+                format!("| `{path}` | `{name}` | {values} | {default} | {about} |")
+            })
+            .collect();
+        assert_eq!(listed, rows);
+    }
 
     #[test]
     fn names_are_unique_and_reversible() {

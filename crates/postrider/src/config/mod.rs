@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod key;
+mod protection;
 pub mod resolve;
 pub mod retry;
 pub mod settings;

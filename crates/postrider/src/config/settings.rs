@@ -15,8 +15,8 @@ use tracing_subscriber::EnvFilter;
 
 use super::error::Problem;
 use super::resolve::Resolved;
-use super::retry;
 use super::sources::Environment;
+use super::{protection, retry};
 use crate::api::ApiConfig;
 use crate::courier::config::{CourierConfig, HeaderMode};
 use crate::directory::Rules;
@@ -128,7 +128,7 @@ impl Settings {
             },
             rules: rules(resolved, environment, problems),
             courier: courier(resolved),
-            engine: engine(resolved),
+            engine: engine(resolved, problems),
             metrics: MetricsConfig {
                 destination_label: resolved.text("metrics.destination_label") == "top",
                 destination_top: resolved.count("metrics.destination_top"),
@@ -239,7 +239,7 @@ fn courier(resolved: &Resolved) -> CourierConfig {
     }
 }
 
-fn engine(resolved: &Resolved) -> EngineConfig {
+fn engine(resolved: &Resolved, problems: &mut Vec<Problem>) -> EngineConfig {
     EngineConfig {
         dispatcher: DispatcherConfig {
             max_in_flight: resolved.count("engine.max_in_flight"),
@@ -248,7 +248,8 @@ fn engine(resolved: &Resolved) -> EngineConfig {
             max_lane: resolved.count("engine.max_lane"),
             max_payload_bytes: resolved.count("engine.max_payload_bytes"),
             max_refills: resolved.count("engine.max_refills"),
-            ..DispatcherConfig::default()
+            window: protection::window(resolved, problems),
+            breaker: protection::breaker(resolved, problems),
         },
         max_read_bytes: resolved.count("engine.max_read_bytes"),
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::failure::Failure;
-use super::pool::Origin;
+use super::lease::Origin;
 use super::resolve::CachingResolver;
 use super::wire::Wire;
 

@@ -8,6 +8,7 @@ pub mod config;
 mod connect;
 mod failure;
 pub mod http;
+mod lease;
 mod pool;
 mod request;
 pub mod resolve;

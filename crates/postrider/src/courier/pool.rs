@@ -7,74 +7,19 @@
 //! Nothing here dials or knows requests: see [`super::connect`] and [`super::http`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::lease::{Lease, Link, Origin};
 use super::wire::Vitals;
-
-/// Whom a connection reaches. Requests to the same origin share connections.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Origin {
-    pub(super) tls: bool,
-    /// ASCII, IPv6 without brackets.
-    pub(super) host: Box<str>,
-    pub(super) port: u16,
-    /// The literal address, when the host is one.
-    pub(super) ip: Option<IpAddr>,
-}
-
-/// A connection in use by one request.
-pub(super) struct Lease {
-    pub(super) link: Link,
-    pub(super) vitals: Arc<Vitals>,
-    /// Whether it has carried a request before.
-    pub(super) reused: bool,
-    /// Its existence tells the pool that a shared connection is in use.
-    in_use: Option<Arc<()>>,
-}
-
-/// How requests go into a connection.
-pub(super) enum Link {
-    /// One at a time.
-    H1(http1::SendRequest<Full<Bytes>>),
-    /// Many at once, over one connection for a host.
-    H2(http2::SendRequest<Full<Bytes>>),
-}
-
-impl Lease {
-    pub(super) fn new(link: Link, vitals: Arc<Vitals>) -> Self {
-        Self {
-            link,
-            vitals,
-            reused: false,
-            in_use: None,
-        }
-    }
-
-    pub(super) fn is_h2(&self) -> bool {
-        matches!(self.link, Link::H2(_))
-    }
-
-    /// Sends a request and waits for the final status and headers. Dropping the future closes an HTTP/1.1 connection, and
-    /// resets an HTTP/2 stream.
-    pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
-        match &mut self.link {
-            Link::H1(sender) => sender.send_request(request).await,
-            Link::H2(sender) => sender.send_request(request).await,
-        }
-    }
-}
 
 /// Bounds of the pool.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +52,7 @@ struct Hosts {
 #[derive(Default)]
 struct Host {
     idle: VecDeque<Parked<http1::SendRequest<Full<Bytes>>>>,
-    shared: Option<Parked<http2::SendRequest<Full<Bytes>>>>,
+    shared: Option<Shared>,
 }
 
 struct Parked<L> {
@@ -115,10 +60,15 @@ struct Parked<L> {
     since: Instant,
     link: L,
     vitals: Arc<Vitals>,
+}
+
+/// A connection that many requests use; each holds a clone of the token.
+struct Shared {
+    parked: Parked<http2::SendRequest<Full<Bytes>>>,
     in_use: Arc<()>,
 }
 
-impl<L> Parked<L> {
+impl Shared {
     fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.in_use) > 1
     }
@@ -136,7 +86,7 @@ impl Pool {
     }
 
     /// A connection to `origin` that can take a request now.
-    pub(super) fn take(&self, origin: &Origin) -> Option<Lease> {
+    pub(super) fn take(&self, origin: &Arc<Origin>) -> Option<Lease> {
         let now = Instant::now();
         let mut hosts = self.hosts.lock();
         let Hosts {
@@ -144,30 +94,25 @@ impl Pool {
             by_age,
             next_stamp,
         } = &mut *hosts;
-        let (origin, host) = by_origin
-            .get_key_value(origin)
-            .map(|(origin, _)| Arc::clone(origin))
-            .and_then(|origin| {
-                let host = by_origin.get_mut(&origin)?;
-                Some((origin, host))
-            })?;
-        if let Some(shared) = &mut host.shared {
-            by_age.remove(&shared.stamp);
-            if shared.link.is_ready() && !shared.vitals.is_broken() {
-                (shared.stamp, shared.since) = (bump(next_stamp), now);
-                by_age.insert(shared.stamp, origin);
+        let host = by_origin.get_mut(origin)?;
+        if let Some(Shared { parked, in_use }) = &mut host.shared {
+            by_age.remove(&parked.stamp);
+            if parked.link.is_ready() && !parked.vitals.is_broken() {
+                (parked.stamp, parked.since) = (bump(next_stamp), now);
+                by_age.insert(parked.stamp, Arc::clone(origin));
                 return Some(Lease {
-                    link: Link::H2(shared.link.clone()),
-                    vitals: Arc::clone(&shared.vitals),
+                    link: Link::H2(parked.link.clone()),
+                    vitals: Arc::clone(&parked.vitals),
                     reused: true,
-                    in_use: Some(Arc::clone(&shared.in_use)),
+                    in_use: Some(Arc::clone(in_use)),
                 });
             }
             host.shared = None;
         }
         let found = take_ready(&mut host.idle, by_age, now, self.bounds.idle_timeout);
-        if host.idle.is_empty() && host.shared.is_none() {
-            by_origin.remove(&origin);
+        // With a connection in use the host is about to come back.
+        if found.is_none() && host.is_empty() {
+            by_origin.remove(origin);
         }
         found
     }
@@ -186,7 +131,6 @@ impl Pool {
             since: Instant::now(),
             link,
             vitals: lease.vitals,
-            in_use: Arc::default(),
         });
         let surplus = if host.idle.len() > self.bounds.max_idle_per_host {
             host.idle.pop_front()
@@ -213,16 +157,10 @@ impl Pool {
             since: Instant::now(),
             link: link.clone(),
             vitals: Arc::clone(&lease.vitals),
-            in_use,
         };
-        let replaced = hosts
-            .by_origin
-            .entry(Arc::clone(origin))
-            .or_default()
-            .shared
-            .replace(parked);
-        if let Some(replaced) = &replaced {
-            hosts.by_age.remove(&replaced.stamp);
+        let host = hosts.by_origin.entry(Arc::clone(origin)).or_default();
+        if let Some(replaced) = host.shared.replace(Shared { parked, in_use }) {
+            hosts.by_age.remove(&replaced.parked.stamp);
         }
         hosts.by_age.insert(stamp, Arc::clone(origin));
         drop(hosts);
@@ -272,6 +210,7 @@ impl Pool {
             .into_iter()
             .filter_map(|stamp| hosts.evict(stamp))
             .collect();
+        hosts.by_origin.retain(|_, host| !host.is_empty());
         let is_empty = hosts.by_age.is_empty();
         drop(hosts);
         drop(closed);
@@ -307,7 +246,7 @@ impl Hosts {
         let host = self.by_origin.get_mut(&origin)?;
         let evicted = host.remove(stamp)?;
         self.by_age.remove(&stamp);
-        if host.idle.is_empty() && host.shared.is_none() {
+        if host.is_empty() {
             self.by_origin.remove(&origin);
         }
         Some(evicted)
@@ -321,9 +260,13 @@ struct Evicted {
 }
 
 impl Host {
+    fn is_empty(&self) -> bool {
+        self.idle.is_empty() && self.shared.is_none()
+    }
+
     fn since(&self, stamp: u64) -> Option<Instant> {
-        if let Some(shared) = self.shared.as_ref().filter(|shared| shared.stamp == stamp) {
-            return Some(shared.since);
+        if let Some(shared) = self.shared.as_ref().filter(|shared| shared.parked.stamp == stamp) {
+            return Some(shared.parked.since);
         }
         self.idle
             .iter()
@@ -334,11 +277,11 @@ impl Host {
     fn remove(&mut self, stamp: u64) -> Option<Evicted> {
         if let Some(shared) = self
             .shared
-            .take_if(|shared| shared.stamp == stamp && !shared.is_in_use())
+            .take_if(|shared| shared.parked.stamp == stamp && !shared.is_in_use())
         {
             return Some(Evicted {
                 _h1: None,
-                _h2: Some(shared.link),
+                _h2: Some(shared.parked.link),
             });
         }
         let position = self.idle.iter().position(|parked| parked.stamp == stamp)?;

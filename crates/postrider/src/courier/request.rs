@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
 use http::{Method, Request, Uri};
 use http_body_util::Full;
 use parking_lot::Mutex;
@@ -20,12 +22,22 @@ use postrider_store::record::Headers;
 use super::Parcel;
 use super::config::HeaderMode;
 use super::failure::Failure;
-use super::pool::Origin;
+use super::lease::Origin;
 use crate::directory::target::Target;
 
 const AGENT: &str = concat!("Postrider/", env!("CARGO_PKG_VERSION"));
 const OUTPOST_PREFIX: &str = "x-outpost-";
 const MASK: &[u8] = b"***";
+static WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+static WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+static WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+static WEBHOOK_TOPIC: HeaderName = HeaderName::from_static("webhook-topic");
+static WEBHOOK_ATTEMPT: HeaderName = HeaderName::from_static("webhook-attempt");
+static OUTPOST_EVENT_ID: HeaderName = HeaderName::from_static("x-outpost-event-id");
+static OUTPOST_TIMESTAMP: HeaderName = HeaderName::from_static("x-outpost-timestamp");
+static OUTPOST_SIGNATURE: HeaderName = HeaderName::from_static("x-outpost-signature");
+static OUTPOST_TOPIC: HeaderName = HeaderName::from_static("x-outpost-topic");
+
 /// Everything about requests to one target that no event changes.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -118,24 +130,24 @@ impl Route {
                     .target
                     .keyring
                     .sign(&payload.event_id, parcel.now, &payload.data);
-                prepared.put("webhook-id", payload.event_id.clone())?;
-                prepared.put("webhook-timestamp", seconds)?;
-                prepared.put("webhook-signature", signature)?;
-                prepared.put("webhook-topic", payload.topic.clone())?;
-                prepared.put("webhook-attempt", parcel.number.to_string())?;
+                prepared.put(&WEBHOOK_ID, payload.event_id.clone())?;
+                prepared.put(&WEBHOOK_TIMESTAMP, seconds)?;
+                prepared.put(&WEBHOOK_SIGNATURE, signature)?;
+                prepared.put(&WEBHOOK_TOPIC, payload.topic.clone())?;
+                prepared.put(&WEBHOOK_ATTEMPT, parcel.number.to_string())?;
             }
             HeaderMode::Outpost => {
-                prepared.put("x-outpost-event-id", payload.event_id.clone())?;
-                prepared.put("x-outpost-timestamp", seconds)?;
-                prepared.put("x-outpost-topic", payload.topic.clone())?;
+                prepared.put(&OUTPOST_EVENT_ID, payload.event_id.clone())?;
+                prepared.put(&OUTPOST_TIMESTAMP, seconds)?;
+                prepared.put(&OUTPOST_TOPIC, payload.topic.clone())?;
                 self.add_metadata(&mut prepared, OUTPOST_PREFIX, &self.target.delivery_metadata)?;
                 self.add_metadata(&mut prepared, OUTPOST_PREFIX, &payload.metadata)?;
                 if let Some(signature) = self.target.keyring.sign_outpost(parcel.now, &payload.data) {
-                    prepared.put("x-outpost-signature", signature)?;
+                    prepared.put(&OUTPOST_SIGNATURE, signature)?;
                 }
             }
         }
-        prepared.put("content-length", payload.data.len().to_string())?;
+        prepared.put(&CONTENT_LENGTH, payload.data.len().to_string())?;
         Ok(prepared)
     }
 
@@ -170,7 +182,12 @@ impl Route {
             if self.headers.contains_key(name) {
                 prepared.left_out.push(name.to_owned());
             } else {
-                prepared.put(name, value.to_owned())?;
+                let shown = if is_secret(name) {
+                    Bytes::from_static(MASK)
+                } else {
+                    Bytes::copy_from_slice(value.as_bytes())
+                };
+                prepared.insert(header_name(name)?, header_value(name, value)?, shown);
             }
         }
         Ok(())
@@ -183,28 +200,21 @@ impl Prepared {
         std::mem::take(&mut self.headers)
     }
 
-    fn put(&mut self, name: &str, value: String) -> Result<(), Failure> {
-        let header = header_name(name)?;
-        let value = Bytes::from(value);
-        let sent = HeaderValue::from_maybe_shared(value.clone()).map_err(|_| invalid_value(name))?;
-        let shown = if is_secret(header.as_str()) {
-            Bytes::from_static(MASK)
-        } else {
-            value
-        };
-        if self.headers.insert(header.clone(), sent).is_none() {
-            self.reported.push((header.as_str().to_owned(), shown));
-            return Ok(());
-        }
-        match self
-            .reported
-            .iter_mut()
-            .find(|(reported, _)| reported == header.as_str())
-        {
-            Some(reported) => reported.1 = shown,
-            None => self.reported.push((header.as_str().to_owned(), shown)),
-        }
+    /// One of our own headers: nothing secret, and sent and shown without a copy.
+    fn put(&mut self, name: &HeaderName, value: String) -> Result<(), Failure> {
+        let shown = Bytes::from(value);
+        let sent = HeaderValue::from_maybe_shared(shown.clone()).map_err(|_| invalid_value(name.as_str()))?;
+        self.insert(name.clone(), sent, shown);
         Ok(())
+    }
+
+    fn insert(&mut self, name: HeaderName, sent: HeaderValue, shown: Bytes) {
+        let text = name.as_str().to_owned();
+        if self.headers.insert(name, sent).is_none() {
+            self.reported.push((text, shown));
+        } else if let Some(reported) = self.reported.iter_mut().find(|(reported, _)| *reported == text) {
+            reported.1 = shown;
+        }
     }
 }
 

@@ -244,7 +244,14 @@ impl Directory {
                 return Err(ChangeError::Invalid(faults));
             }
             match directory.store.change_destination(record).await? {
-                Changed::Changed(record) => Ok(directory.install(record, tenant_id)),
+                Changed::Changed(record) => {
+                    let entry = directory.install(record, tenant_id);
+                    if old.target.disabled && !entry.target.disabled {
+                        // What was pending when it was disabled goes on.
+                        directory.store.feed().spilled(key);
+                    }
+                    Ok(entry)
+                }
                 Changed::Conflict => Err(ChangeError::Conflict),
                 Changed::Missing => {
                     directory.index.write().remove(key);

@@ -62,9 +62,7 @@ pub fn without(mut scenario: Scenario, protections: &[Protection]) -> Scenario {
             Protection::Jitter => {
                 scenario.policy = Arc::new(scenario.policy.as_ref().clone().with_jitter(Jitter::None));
             }
-            Protection::Breaker => {
-                scenario.dispatcher.breaker = BreakerConfig::off();
-            }
+            Protection::Breaker => scenario.dispatcher.breaker = BreakerConfig::off(),
             Protection::Window => {
                 scenario.dispatcher.window = WindowConfig {
                     floor: UNBOUNDED,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod api;
+mod cli;
 mod courier;
 mod e2e;
 mod simulation;

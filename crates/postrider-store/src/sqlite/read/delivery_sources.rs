@@ -156,7 +156,7 @@ fn of_destination(destination: i64, indexed: i64) -> [Source; 3] {
 }
 
 /// Deliveries of a tenant follow their events, which are listed by tenant. The walk may begin among those of one event, so
-/// it looks one event back.
+/// it looks one event back. The pluses keep the bounds of the walk from being taken for the range of an event's deliveries.
 fn of_tenant(tenant: i64, indexed: i64) -> [Source; 4] {
     [
         select!(
@@ -166,7 +166,7 @@ fn of_tenant(tenant: i64, indexed: i64) -> [Source; 4] {
              WHERE listed.tenant = ?4 AND listed.key < ?2
                 AND listed.key >= coalesce(
                     (SELECT max(key) FROM event_by_tenant WHERE tenant = ?4 AND key <= ?1), 0)
-                AND delivery.key > ?1 AND delivery.key < ?2",
+                AND +delivery.key > ?1 AND +delivery.key < ?2",
             "listed.key" then "delivery.key",
             tenant,
             Span::upto(indexed)
@@ -178,7 +178,7 @@ fn of_tenant(tenant: i64, indexed: i64) -> [Source; 4] {
              WHERE listed.tenant = ?4 AND listed.key < ?2
                 AND listed.key >= coalesce(
                     (SELECT max(key) FROM event_by_tenant WHERE tenant = ?4 AND key <= ?1), 0)
-                AND delivery.key > ?1 AND delivery.key < ?2",
+                AND +delivery.key > ?1 AND +delivery.key < ?2",
             "listed.key" then "delivery.key",
             tenant,
             Span::upto(indexed)

@@ -28,6 +28,9 @@ use super::failure::Fault;
 use super::open::open_reader;
 use crate::error::StoreError;
 
+/// Between interrupts of a read that is over its limit.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(5);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -119,10 +122,13 @@ impl Readers {
         });
         let finished = match tokio::time::timeout(time_limit, &mut job).await {
             Ok(finished) => finished,
-            Err(_) => {
+            Err(_) => loop {
+                // An interrupt between two statements is forgotten, so it is repeated until it hits one.
                 interrupt.interrupt();
-                job.await
-            }
+                if let Ok(finished) = tokio::time::timeout(INTERRUPT_EVERY, &mut job).await {
+                    break finished;
+                }
+            },
         };
         match finished {
             Ok((Some(answer), _loan)) => answer.map_err(|fault| fault.to_store_error()),
@@ -151,4 +157,49 @@ fn in_transaction<A>(
         conn.execute_batch("ROLLBACK")?;
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endless_read_is_stopped_and_its_connection_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch("CREATE TABLE t(x)")
+            .unwrap();
+        let readers = Readers::open(&path, 1, 100, Duration::from_millis(1)).unwrap();
+        let endless = readers
+            .run(|conn| {
+                let sql =
+                    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
+                Ok(conn.query_row(sql, [], |row| row.get::<_, i64>(0))?)
+            })
+            .await;
+        assert!(matches!(endless, Err(StoreError::TooSlow)), "{endless:?}");
+        let after = readers
+            .run_unbounded(|conn| {
+                Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))?)
+            })
+            .await;
+        assert_eq!(after.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_reader_cannot_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch("CREATE TABLE t(x)")
+            .unwrap();
+        let readers = Readers::open(&path, 1, 100, Duration::from_secs(5)).unwrap();
+        let written = readers
+            .run(|conn| Ok(conn.execute("INSERT INTO t VALUES (1)", [])?))
+            .await;
+        assert!(matches!(written, Err(StoreError::Unavailable(_))), "{written:?}");
+    }
 }

@@ -32,11 +32,7 @@ pub(in crate::sqlite) fn create(
     if exists {
         return Ok(Created::Exists);
     }
-    let count: i64 = work
-        .conn
-        .prepare_cached("SELECT count(*) FROM destination WHERE tenant = ?1 AND deleted_at IS NULL")?
-        .query_row([tenant], |row| row.get(0))?;
-    if count >= i64::from(max_per_tenant) {
+    if work.names.live_count(tenant) >= max_per_tenant {
         return Ok(Created::LimitReached);
     }
     let sealed = credentials::seal(&work.seal, new)?;
@@ -64,7 +60,7 @@ pub(in crate::sqlite) fn create(
             ":disabled_at": new.disabled.as_ref().map(|disabled| disabled.at.as_millis()),
             ":disabled_reason": new.disabled.as_ref().map(|disabled| &disabled.reason),
         })?;
-    work.names.destinations.insert(
+    work.names.created(
         key,
         LiveDestination {
             tenant,

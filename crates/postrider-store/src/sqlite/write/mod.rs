@@ -136,7 +136,7 @@ impl<'c> Work<'c> {
     /// Forgets what a rolled-back transaction taught.
     pub(super) fn forget(&mut self) -> Result<(), Fault> {
         self.effects = Effects::default();
-        self.names = Names::load(self.conn)?;
+        self.names.forget(self.conn)?;
         self.event_skew = event_skew(self.conn)?;
         self.attempt_skew = attempt_skew(self.conn)?;
         self.unswept = sweep::unswept(self.conn)?;

@@ -21,28 +21,61 @@ pub(in crate::sqlite) struct Names {
     tenants: HashMap<Box<str>, i64>,
     topics: HashMap<Box<str>, i64>,
     pub(in crate::sqlite) destinations: HashMap<i64, LiveDestination>,
+    /// How many of `destinations` each tenant has.
+    live_counts: HashMap<i64, u32>,
+    /// Whether `destinations` holds what is not committed yet.
+    uncommitted: bool,
 }
 
 impl Names {
     pub(super) fn load(conn: &Connection) -> Result<Self, Fault> {
-        let mut statement =
-            conn.prepare_cached("SELECT key, tenant, id FROM destination WHERE deleted_at IS NULL")?;
-        let destinations = statement
-            .query_map([], |row| {
-                Ok((
-                    row.get(0)?,
-                    LiveDestination {
-                        tenant: row.get(1)?,
-                        id: row.get(2)?,
-                    },
-                ))
-            })?
-            .collect::<Result<_, _>>()?;
+        let destinations = live_destinations(conn)?;
         Ok(Self {
             tenants: HashMap::new(),
             topics: HashMap::new(),
+            live_counts: count(&destinations),
             destinations,
+            uncommitted: false,
         })
+    }
+
+    /// How many destinations a tenant has.
+    pub(super) fn live_count(&self, tenant: i64) -> u32 {
+        self.live_counts.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// A destination was created in the open transaction.
+    pub(super) fn created(&mut self, key: i64, destination: LiveDestination) {
+        self.uncommitted = true;
+        *self.live_counts.entry(destination.tenant).or_default() += 1;
+        self.destinations.insert(key, destination);
+    }
+
+    /// A destination was deleted in the open transaction.
+    pub(super) fn deleted(&mut self, key: i64) {
+        self.uncommitted = true;
+        if let Some(gone) = self.destinations.remove(&key)
+            && let Some(count) = self.live_counts.get_mut(&gone.tenant)
+        {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// The transaction was committed.
+    pub(in crate::sqlite) fn keep(&mut self) {
+        self.uncommitted = false;
+    }
+
+    /// The transaction was rolled back.
+    pub(super) fn forget(&mut self, conn: &Connection) -> Result<(), Fault> {
+        self.tenants.clear();
+        self.topics.clear();
+        if self.uncommitted {
+            self.destinations = live_destinations(conn)?;
+            self.live_counts = count(&self.destinations);
+            self.uncommitted = false;
+        }
+        Ok(())
     }
 
     /// The integer of a tenant's id, given one if it has none. That makes no tenant of it.
@@ -58,6 +91,29 @@ impl Names {
         const ADD: &str = "INSERT INTO topic(name) VALUES (?1)";
         intern(&mut self.topics, conn, name, FIND, ADD)
     }
+}
+
+fn count(destinations: &HashMap<i64, LiveDestination>) -> HashMap<i64, u32> {
+    let mut counts = HashMap::new();
+    for live in destinations.values() {
+        *counts.entry(live.tenant).or_default() += 1;
+    }
+    counts
+}
+
+fn live_destinations(conn: &Connection) -> Result<HashMap<i64, LiveDestination>, Fault> {
+    let mut statement =
+        conn.prepare_cached("SELECT key, tenant, id FROM destination WHERE deleted_at IS NULL")?;
+    let found = statement.query_map([], |row| {
+        Ok((
+            row.get(0)?,
+            LiveDestination {
+                tenant: row.get(1)?,
+                id: row.get(2)?,
+            },
+        ))
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 fn intern(

@@ -31,7 +31,7 @@ impl<'c> Statements<'c> {
             )?,
             find_event_id: conn.prepare("SELECT event FROM event_id WHERE id = ?1 AND tenant = ?2")?,
             insert_event_id: conn.prepare("INSERT INTO event_id(id, tenant, event) VALUES (?1, ?2, ?3)")?,
-            event_tenant: conn.prepare("SELECT tenant FROM event WHERE key = ?1")?,
+            event_tenant: conn.prepare("SELECT tenant FROM event WHERE key = ?1 AND id IS NULL")?,
             take_pending: conn.prepare("DELETE FROM pending WHERE key = ?1 RETURNING last_attempt")?,
             last_attempt: conn.prepare("SELECT last_attempt FROM pending WHERE key = ?1")?,
             retry_pending: conn.prepare(

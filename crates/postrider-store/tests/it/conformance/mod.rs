@@ -4,9 +4,11 @@
 
 pub(crate) mod accept;
 pub(crate) mod directory;
+pub(crate) mod filters;
 mod fixture;
 pub(crate) mod lane;
 pub(crate) mod listing;
+pub(crate) mod paging;
 pub(crate) mod policies;
 pub(crate) mod settle;
 
@@ -16,6 +18,7 @@ use async_trait::async_trait;
 use postrider_store::Store;
 
 pub(crate) use fixture::*;
+pub(crate) use listing::all_events;
 
 /// A database of its own for each test.
 #[async_trait]
@@ -56,12 +59,12 @@ macro_rules! conformance_suite {
             lane::a_deleted_destination_has_nothing_due,
             lane::deleting_accounts_for_every_delivery,
             listing::an_event_shows_everything,
-            listing::filters_of_events,
-            listing::a_time_range_finds_times_far_from_acceptance,
+            filters::filters_of_events,
+            filters::a_time_range_finds_times_far_from_acceptance,
             listing::an_attempt_shows_everything,
-            listing::filters_of_deliveries_and_attempts,
+            filters::filters_of_deliveries_and_attempts,
             listing::deleted_destinations_keep_their_names,
-            listing::pages_are_exact_while_rows_arrive,
+            paging::pages_are_exact_while_rows_arrive,
             settle::a_success_ends_the_delivery,
             settle::a_retry_keeps_plan_and_progress_over_a_restart,
             settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,

@@ -1,5 +1,9 @@
 //! The embedded backend.
 
+mod crash;
+mod limits;
+mod opening;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -9,7 +9,7 @@ async fn server() -> Server {
     server
 }
 
-fn event(more: Value) -> Value {
+fn event(more: &Value) -> Value {
     let mut event = json!({ "tenant_id": "acme", "topic": "t", "data": {} });
     event
         .as_object_mut()
@@ -21,12 +21,12 @@ fn event(more: Value) -> Value {
 #[tokio::test]
 async fn each_event_has_its_own_answer() {
     let events = json!([
-        event(json!({ "id": "a" })),
-        event(json!({ "id": "old" })),
-        event(json!({ "data": [], "tenant_id": "" })),
+        event(&json!({ "id": "a" })),
+        event(&json!({ "id": "old" })),
+        event(&json!({ "data": [], "tenant_id": "" })),
         7,
-        event(json!({ "id": "a" })),
-        event(json!({ "id": "b", "tenant_id": "other" })),
+        event(&json!({ "id": "a" })),
+        event(&json!({ "id": "b", "tenant_id": "other" })),
     ]);
     for body in [events.clone(), json!({ "events": events })] {
         let server = server().await;
@@ -67,7 +67,7 @@ async fn data_keep_their_bytes() {
 #[tokio::test]
 async fn one_to_a_thousand_events() {
     let server = server().await;
-    let batch = |n: usize| json!((0..n).map(|_| event(json!({}))).collect::<Vec<_>>());
+    let batch = |n: usize| json!((0..n).map(|_| event(&json!({}))).collect::<Vec<_>>());
     for count in [0, 1_001] {
         let refused = server.post("/publish/batch", batch(count)).await.expect(422);
         assert_eq!(refused["data"], json!(["events must have 1 to 1000 items"]));
@@ -98,8 +98,8 @@ async fn a_batch_without_a_good_event_is_an_error() {
 #[tokio::test]
 async fn one_event_too_large_does_not_stop_the_others() {
     let server = Server::with(loopback(), |config| config.max_body_bytes = 200).await;
-    let large = event(json!({ "data": { "x": "x".repeat(200) } }));
-    let body = json!([event(json!({})), large, event(json!({}))]);
+    let large = event(&json!({ "data": { "x": "x".repeat(200) } }));
+    let body = json!([event(&json!({})), large, event(&json!({}))]);
     let answer = server.post("/publish/batch", body).await.expect(202);
     assert_eq!(
         answer["results"][1],

@@ -19,7 +19,7 @@ use postrider_store::{Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-pub struct Held(pub Arc<dyn Store>);
+pub(super) struct Held(pub(super) Arc<dyn Store>);
 
 /// Awaits `$call` on the inner store from a blocking thread.
 macro_rules! hold {

@@ -11,6 +11,7 @@ use postrider::engine::EngineConfig;
 use postrider_core::delivery::DeliveryStatus;
 use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::hash;
+use postrider_store::record::Destination;
 
 use self::world::{Behaviour, World};
 
@@ -127,6 +128,10 @@ async fn a_hanging_destination_does_not_slow_the_others() {
     }
     let seen = world.seen(healthy);
     assert_eq!(seen.len(), 200);
+    assert!(
+        world.most_in_flight(hanging[0]) <= 4,
+        "no more than the first window while nothing answers"
+    );
     let late = seen
         .iter()
         .filter(|s| s.at.since(s.planned) > Duration::from_millis(50))
@@ -218,4 +223,33 @@ async fn gone_disables_the_destination_and_keeps_its_queue() {
         3,
         "and nothing is dropped"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn enabling_a_destination_sends_what_was_pending() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let out = world
+        .destination("out", Behaviour::Out(500, Duration::from_secs(2)), None)
+        .await;
+    world.publish(&[out], 4).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world
+        .directory
+        .disable(out, "by hand".to_owned(), world.clock.now())
+        .await;
+    tokio::time::sleep(HOUR).await;
+    let before = world.seen(out).len();
+    assert_eq!(world.statuses().await[&DeliveryStatus::Pending], 4);
+    let enable = |record: &mut Destination| {
+        record.disabled = None;
+        Vec::new()
+    };
+    world
+        .directory
+        .change(world::TENANT, "out", world.clock.now(), enable)
+        .await
+        .unwrap();
+    world.settle(HOUR).await;
+    assert_eq!(world.statuses().await[&DeliveryStatus::Succeeded], 4);
+    assert_eq!(world.seen(out).len(), before + 4);
 }

@@ -30,11 +30,11 @@ use tokio::time::Instant;
 
 use super::held::Held;
 
-pub const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-pub const TENANT: &str = "acme";
+pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+pub(super) const TENANT: &str = "acme";
 
 /// The runtime's clock, which stands still while something works and jumps when nothing does.
-pub struct PausedClock(Instant);
+pub(super) struct PausedClock(Instant);
 
 impl Clock for PausedClock {
     fn now(&self) -> Timestamp {
@@ -44,7 +44,7 @@ impl Clock for PausedClock {
 
 /// How a destination behaves.
 #[derive(Debug, Clone)]
-pub enum Behaviour {
+pub(super) enum Behaviour {
     /// 200 after this.
     Works(Duration),
     /// No answer until the timeout of 15 s.
@@ -63,21 +63,21 @@ pub enum Behaviour {
 
 /// One request that the network saw.
 #[derive(Debug, Clone)]
-pub struct Seen {
-    pub at: Timestamp,
-    pub destination: DestinationKey,
-    pub delivery: DeliveryKey,
-    pub number: u32,
-    pub planned: Timestamp,
+pub(super) struct Seen {
+    pub(super) at: Timestamp,
+    pub(super) destination: DestinationKey,
+    pub(super) delivery: DeliveryKey,
+    pub(super) number: u32,
+    pub(super) planned: Timestamp,
 }
 
 /// The network.
-pub struct Script {
+pub(super) struct Script {
     clock: Arc<dyn Clock>,
     seed: u64,
     behaviours: Mutex<BTreeMap<DestinationKey, Behaviour>>,
-    pub seen: Mutex<Vec<Seen>>,
-    pub in_flight: Mutex<BTreeMap<DestinationKey, (usize, usize)>>,
+    pub(super) seen: Mutex<Vec<Seen>>,
+    pub(super) in_flight: Mutex<BTreeMap<DestinationKey, (usize, usize)>>,
 }
 
 impl Script {
@@ -162,18 +162,18 @@ impl Courier for Script {
 }
 
 /// Everything, running.
-pub struct World {
-    pub store: Arc<dyn Store>,
-    pub directory: Arc<Directory>,
-    pub script: Arc<Script>,
-    pub clock: Arc<dyn Clock>,
+pub(super) struct World {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) script: Arc<Script>,
+    pub(super) clock: Arc<dyn Clock>,
     engine: Option<EngineHandle>,
     config: EngineConfig,
     _dir: tempfile::TempDir,
 }
 
 impl World {
-    pub async fn new(seed: u64, config: EngineConfig) -> Self {
+    pub(super) async fn new(seed: u64, config: EngineConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
         let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32])), START).unwrap();
@@ -205,7 +205,7 @@ impl World {
         world
     }
 
-    pub fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         let parts = Parts {
             store: Arc::clone(&self.store),
             directory: Arc::clone(&self.directory),
@@ -217,13 +217,18 @@ impl World {
         self.engine = Some(Engine::start(parts, self.config.clone()));
     }
 
-    pub async fn stop(&mut self, grace: Duration) {
+    pub(super) async fn stop(&mut self, grace: Duration) {
         if let Some(engine) = self.engine.take() {
             engine.shutdown(grace).await;
         }
     }
 
-    pub async fn destination(&self, id: &str, behaviour: Behaviour, policy: Option<&str>) -> DestinationKey {
+    pub(super) async fn destination(
+        &self,
+        id: &str,
+        behaviour: Behaviour,
+        policy: Option<&str>,
+    ) -> DestinationKey {
         let draft = Destination {
             key: DestinationKey(0),
             tenant: postrider_core::id::TenantKey(0),
@@ -255,7 +260,7 @@ impl World {
         entry.record.key
     }
 
-    pub async fn publish(&self, destinations: &[DestinationKey], events: usize) {
+    pub(super) async fn publish(&self, destinations: &[DestinationKey], events: usize) {
         let deliveries: Vec<_> = destinations
             .iter()
             .map(|&destination| NewDelivery {
@@ -280,7 +285,7 @@ impl World {
     }
 
     /// Lets time pass until nothing is pending, at most this long.
-    pub async fn settle(&self, at_most: Duration) {
+    pub(super) async fn settle(&self, at_most: Duration) {
         let deadline = self.clock.now().plus(at_most);
         while self.clock.now() < deadline {
             let now = self.clock.now();
@@ -297,7 +302,7 @@ impl World {
     }
 
     /// Every delivery of the run.
-    pub async fn deliveries(&self) -> Vec<Delivery> {
+    pub(super) async fn deliveries(&self) -> Vec<Delivery> {
         let mut page = PageRequest {
             limit: 1_000,
             direction: Default::default(),
@@ -323,7 +328,7 @@ impl World {
         }
     }
 
-    pub async fn statuses(&self) -> BTreeMap<DeliveryStatus, usize> {
+    pub(super) async fn statuses(&self) -> BTreeMap<DeliveryStatus, usize> {
         let mut counts = BTreeMap::new();
         for delivery in self.deliveries().await {
             *counts.entry(delivery.status).or_default() += 1;
@@ -331,7 +336,7 @@ impl World {
         counts
     }
 
-    pub fn seen(&self, destination: DestinationKey) -> Vec<Seen> {
+    pub(super) fn seen(&self, destination: DestinationKey) -> Vec<Seen> {
         self.script
             .seen
             .lock()
@@ -341,7 +346,7 @@ impl World {
             .collect()
     }
 
-    pub fn most_in_flight(&self, destination: DestinationKey) -> usize {
+    pub(super) fn most_in_flight(&self, destination: DestinationKey) -> usize {
         self.script
             .in_flight
             .lock()

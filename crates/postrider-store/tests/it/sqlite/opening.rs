@@ -1,0 +1,146 @@
+//! Who may open a data directory, and that a refusal damages nothing.
+
+use std::path::Path;
+
+use postrider_core::time::Timestamp;
+use postrider_store::Store as _;
+use postrider_store::seal::SealKey;
+use postrider_store::sqlite::{OpenError, SqliteConfig, SqliteStore};
+use rusqlite::Connection;
+
+use super::config;
+use crate::conformance::{NOW, create, tenant};
+
+fn refusal(config: SqliteConfig) -> OpenError {
+    SqliteStore::open(config, NOW).map(drop).unwrap_err()
+}
+
+fn database(directory: &Path) -> std::path::PathBuf {
+    directory.join("postrider.db")
+}
+
+#[tokio::test]
+async fn a_second_one_is_refused_until_the_first_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = SqliteStore::open(config(&directory), NOW).unwrap();
+    let error = refusal(config(&directory));
+    assert!(matches!(error, OpenError::InUse { .. }));
+    assert!(
+        error
+            .to_string()
+            .ends_with("another postrider process has it open"),
+        "{error}"
+    );
+    first.ping().await.unwrap();
+    first.close().await;
+    drop(SqliteStore::open(config(&directory), NOW).unwrap());
+}
+
+#[tokio::test]
+async fn a_later_version_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    SqliteStore::open(config(&directory), NOW).unwrap().close().await;
+    let conn = Connection::open(database(directory.path())).unwrap();
+    conn.execute("UPDATE meta SET value = 99 WHERE name = 'schema_version'", [])
+        .unwrap();
+    conn.close().unwrap();
+    let before = std::fs::read(database(directory.path())).unwrap();
+    let error = refusal(config(&directory));
+    assert!(
+        matches!(
+            error,
+            OpenError::Newer {
+                found: 99,
+                supported: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(database(directory.path())).unwrap(), before);
+}
+
+#[test]
+fn what_is_not_ours_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(database(directory.path()), "not a database at all ".repeat(1_000)).unwrap();
+    assert!(matches!(
+        refusal(config(&directory)),
+        OpenError::NotADatabase { .. }
+    ));
+    let text = std::fs::read_to_string(database(directory.path())).unwrap();
+    assert_eq!(text, "not a database at all ".repeat(1_000));
+
+    let directory = tempfile::tempdir().unwrap();
+    let other = Connection::open(database(directory.path())).unwrap();
+    other
+        .execute_batch("CREATE TABLE notes(text TEXT); INSERT INTO notes VALUES ('mine');")
+        .unwrap();
+    other.close().unwrap();
+    let before = std::fs::read(database(directory.path())).unwrap();
+    assert!(matches!(
+        refusal(config(&directory)),
+        OpenError::NotADatabase { .. }
+    ));
+    assert_eq!(
+        std::fs::read(database(directory.path())).unwrap(),
+        before,
+        "another program's database"
+    );
+}
+
+#[tokio::test]
+async fn another_seal_key_is_refused_and_the_right_one_still_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let acme = tenant(&*store, "acme").await;
+    create(&*store, acme, "des_1").await;
+    let before = store.directory().await.unwrap();
+    store.close().await;
+    let wrong = SqliteConfig {
+        seal_key: SealKey::new(&[8; 32]),
+        ..config(&directory)
+    };
+    assert!(matches!(refusal(wrong), OpenError::WrongSealKey { .. }));
+    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    assert_eq!(store.directory().await.unwrap(), before);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for place in [file.join("data"), file, "/proc/postrider".into()] {
+        let refused = refusal(SqliteConfig::new(&place, SealKey::new(&[7; 32])));
+        assert!(
+            matches!(refused, OpenError::NotWritable { .. }),
+            "{}: {refused}",
+            place.display()
+        );
+    }
+}
+
+#[test]
+fn a_disk_without_room_for_a_database_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let tiny = SqliteConfig {
+        max_pages: Some(2),
+        ..config(&directory)
+    };
+    assert!(matches!(refusal(tiny), OpenError::Full { .. }));
+    drop(SqliteStore::open(config(&directory), NOW).unwrap());
+}
+
+#[tokio::test]
+async fn no_secret_is_readable_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(config(&directory), Timestamp::EPOCH).unwrap();
+    let acme = tenant(&*store, "acme").await;
+    create(&*store, acme, "des_1").await;
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(12).any(|window| window == b"whsec_canary"));
+    }
+    assert!(!format!("{store:?}").contains("canary"));
+}
