@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use postrider_core::breaker::{BreakerState, OpenKind};
 use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
 use postrider_core::outcome::{Category, ErrorKind};
 
@@ -57,13 +58,19 @@ fn every_word_has_its_row() {
     assert_eq!(first_column("Cause of a delay"), words(DelayCause::ALL));
     assert_eq!(first_column("Category"), words(Category::ALL));
     assert_eq!(first_column("Error"), words(ErrorKind::ALL));
+    assert_eq!(first_column("Circuit breaker"), words(BreakerState::ALL));
+    assert_eq!(first_column("Breaker trigger"), words(OpenKind::ALL));
 }
 
 #[test]
-fn every_status_is_drawn() {
+fn every_state_is_drawn() {
     assert_eq!(
         drawn("Delivery status"),
         words(DeliveryStatus::ALL).into_iter().collect()
+    );
+    assert_eq!(
+        drawn("Circuit breaker"),
+        words(BreakerState::ALL).into_iter().collect()
     );
 }
 

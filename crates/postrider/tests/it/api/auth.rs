@@ -1,3 +1,5 @@
+//! Keys: what is open, what is refused, and in which words.
+
 use axum::body::Body;
 use axum::http::{Method, Request, header};
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Publishing many at once: each item has its own answer.
+
 use serde_json::{Value, json};
 
 use super::server::{Server, loopback};

@@ -1,3 +1,5 @@
+//! Creating, reading, enabling and deleting destinations.
+
 use std::time::Duration;
 
 use postrider::directory::Rules;

@@ -1,3 +1,5 @@
+//! Every error has the JSON body of the contract, whatever went wrong.
+
 use axum::body::Body;
 use axum::http::{Method, Request};
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Health, readiness and metrics.
+
 use axum::body::Body;
 use axum::http::Request;
 use postrider::telemetry::health::WorkerState;

@@ -1,3 +1,5 @@
+//! Pages, cursors and filters of lists.
+
 use std::time::Duration;
 
 use axum::http::StatusCode;

@@ -1,3 +1,5 @@
+//! Publishing one event: validation, idempotency, bytes.
+
 use postrider::directory::Rules;
 use postrider_core::delivery::DeadReason;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Retrying a delivery on request.
+
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::Category;
 use postrider_store::Store;

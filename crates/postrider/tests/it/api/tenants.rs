@@ -1,3 +1,5 @@
+//! Tenants: put, read, list, delete.
+
 use std::time::Duration;
 
 use serde_json::json;

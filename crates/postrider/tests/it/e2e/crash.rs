@@ -126,10 +126,17 @@ async fn schedule(api: &Api) -> HashMap<String, (Value, Value)> {
         .collect()
 }
 
-/// One in five fails, evenly: a breaker that opens at five failures of ten has no reason to.
+/// One in five fails, evenly at each destination: a breaker that opens at five failures of ten has no reason to.
 fn one_in_five_fails(taken: Arc<Mutex<HashMap<String, usize>>>) -> impl Fn(&Received, usize) -> Reply {
-    move |request, before| {
-        if before % 5 == 4 {
+    let before = Mutex::new(HashMap::<String, usize>::new());
+    move |request, _| {
+        let number = {
+            let mut before = before.lock();
+            let number = before.entry(request.path.clone()).or_default();
+            *number += 1;
+            *number
+        };
+        if number % 5 == 0 {
             return Reply::Status(500, "");
         }
         *taken
@@ -159,7 +166,8 @@ impl Trial {
         let receiver = Receiver::start(one_in_five_fails(taken.clone())).await;
         for number in 0..DESTINATIONS {
             let (id, topic) = (format!("d{number}"), format!("t{number}"));
-            server.api.subscribe("acme", &id, &topic, &receiver.url()).await;
+            let url = format!("{}/{number}", receiver.url());
+            server.api.subscribe("acme", &id, &topic, &url).await;
         }
         let broken = Receiver::always(500).await;
         let policy = json!({

@@ -21,6 +21,8 @@ use tokio::time::{Instant, timeout};
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
+    /// Path of the URL.
+    pub(super) path: String,
     /// Headers.
     pub(super) headers: HeaderMap,
     /// Body, undecoded.
@@ -159,6 +161,7 @@ async fn answer(
         return Ok(Response::new(Full::default()));
     };
     let received = Received {
+        path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body: body.to_bytes(),
         at: Instant::now(),
