@@ -72,8 +72,11 @@ fn from_file(path: &Path) -> Result<RawPolicy, String> {
 }
 
 fn told(problems: Vec<Problem>) -> String {
-    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
-    texts.join("; ")
+    let text = |problem: &Problem| match problem.field.as_str() {
+        "retry_policy" => problem.message.clone(),
+        _ => problem.to_string(),
+    };
+    problems.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use postrider_core::dispatcher::DispatcherConfig;
-use postrider_core::policy::RetryPolicy;
+use postrider_core::policy::{RetryPolicy, duration};
 
 use super::policy_arg::{self, PolicyArg};
 use crate::simulate::tally::Tally;
@@ -75,20 +75,21 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
         .collect();
     let outage = args.outage.as_secs();
     println!(
-        "{} deliveries published within {:?}; the receiver answers {} for {:?}, then takes {:?} a request, {} at a time\n",
+        "{} deliveries published within {}; the receiver answers {} for {}, then takes {} a request, {} at a time\n",
         args.deliveries,
-        args.publish_over,
+        duration::text(args.publish_over),
         args.fail_with,
-        args.outage,
-        args.latency,
+        duration::text(args.outage),
+        duration::text(args.latency),
         args.receiver_capacity
             .map_or_else(|| "any number".to_owned(), |n| n.to_string()),
     );
     print!("{}", text::report(&runs, outage));
     if let Some(path) = &args.svg {
         let title = format!(
-            "{} deliveries, receiver out for {:?}",
-            args.deliveries, args.outage
+            "{} deliveries, receiver out for {}",
+            args.deliveries,
+            duration::text(args.outage)
         );
         std::fs::write(path, chart::svg(&title, &runs, outage))
             .with_context(|| format!("write {}", path.display()))?;
