@@ -132,6 +132,56 @@ pub enum Changed {
     Missing,
 }
 
+/// A retry policy that destinations refer to by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedPolicy {
+    /// Its name, which is also its key.
+    pub name: String,
+    /// The policy as JSON text.
+    pub policy: String,
+    /// When it was first put.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// 1 at first; grows with each change.
+    pub revision: i64,
+}
+
+/// What became of putting a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyPut {
+    /// It is new.
+    Created(NamedPolicy),
+    /// It was there. The same text again changes nothing.
+    Updated(NamedPolicy),
+    /// There are as many as there may be.
+    LimitReached,
+}
+
+/// What became of deleting a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyDeleted {
+    /// It is gone.
+    Deleted,
+    /// There is none of this name.
+    Missing,
+    /// So many destinations refer to it; nothing was changed.
+    InUse(u64),
+}
+
+/// An entry of the log of changes of named policies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyChange {
+    /// When.
+    pub at: Timestamp,
+    /// Which policy.
+    pub name: String,
+    /// Its JSON text before; `None` when it was created.
+    pub old: Option<String>,
+    /// Its JSON text after; `None` when it was deleted.
+    pub new: Option<String>,
+}
+
 /// An event to accept, already matched against destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {

@@ -11,8 +11,8 @@ use crate::feed::Feed;
 use crate::page::Page;
 use crate::record::{
     Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
-    DueQuery, Event, EventQuery, NewEvent, Payload, Retried, Settlement, Stats, Tenant, TenantQuery,
-    Upserted,
+    DueQuery, Event, EventQuery, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted, PolicyPut,
+    Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
 
 /// Postrider's memory. See the crate's page for the rules that all methods share.
@@ -57,6 +57,24 @@ pub trait Store: Send + Sync + 'static {
         key: DestinationKey,
         now: Timestamp,
     ) -> Result<bool, StoreError>;
+
+    // Named retry policies: rare, small, few.
+
+    /// Every named policy, in order of their names.
+    async fn retry_policies(&self) -> Result<Vec<NamedPolicy>, StoreError>;
+    /// Creates the policy, unless there are `max` of them, or replaces its text; the change is logged in the same transaction.
+    async fn put_retry_policy(
+        &self,
+        name: &str,
+        policy: &str,
+        max: u32,
+        now: Timestamp,
+    ) -> Result<PolicyPut, StoreError>;
+    /// Deletes the policy and logs that, unless a destination has its name, as a JSON string, for its `retry_policy`.
+    async fn delete_retry_policy(&self, name: &str, now: Timestamp) -> Result<PolicyDeleted, StoreError>;
+    /// The newest `limit` changes of a policy, newest first, also after it was deleted. The log keeps the last 10,000
+    /// changes of all policies together.
+    async fn retry_policy_changes(&self, name: &str, limit: usize) -> Result<Vec<PolicyChange>, StoreError>;
 
     // The way of an event: the hot path.
 

@@ -15,6 +15,7 @@ pub mod limits;
 mod preset;
 mod preview;
 pub mod raw;
+mod read;
 mod validate;
 mod written;
 

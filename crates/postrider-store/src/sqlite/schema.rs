@@ -12,7 +12,7 @@ use super::failure::Fault;
 pub(super) const APPLICATION_ID: i32 = 0x506f_7374;
 
 /// Steps in order; a database at version `n` has had the first `n`. Never edited once released.
-pub(super) const MIGRATIONS: &[&str] = &[TABLES];
+pub(super) const MIGRATIONS: &[&str] = &[TABLES, RETRY_POLICIES];
 
 /// The version that this program writes.
 pub(super) fn current_version() -> i64 {
@@ -163,6 +163,28 @@ CREATE TABLE attempt_by_destination(
     PRIMARY KEY(destination, key)
 ) STRICT, WITHOUT ROWID;
 ";
+
+const RETRY_POLICIES: &str = r#"
+CREATE TABLE retry_policy(
+    name TEXT PRIMARY KEY,
+    policy TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE retry_policy_change(
+    key INTEGER PRIMARY KEY,
+    changed_at INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    old TEXT,
+    new TEXT
+) STRICT;
+CREATE INDEX retry_policy_change_name ON retry_policy_change(name, key);
+
+CREATE INDEX destination_policy_name ON destination(retry_policy)
+    WHERE substr(retry_policy, 1, 1) = '"' AND deleted_at IS NULL;
+"#;
 
 /// Where the deferred indexes, the skews and the liveness check keep their numbers.
 const INITIAL_META: &[(&str, i64)] = &[

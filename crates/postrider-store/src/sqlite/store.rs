@@ -17,8 +17,8 @@ use crate::feed::Feed;
 use crate::page::Page;
 use crate::record::{
     Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
-    DueQuery, Event, EventQuery, Metadata, NewEvent, Payload, Retried, Settlement, Stats, Tenant,
-    TenantQuery, Upserted,
+    DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted,
+    PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
 
 /// Changes by operators: rare and small.
@@ -103,6 +103,39 @@ impl Store for SqliteStore {
             write::destinations::delete(work, tenant, key, now)
         })
         .await
+    }
+
+    async fn retry_policies(&self) -> Result<Vec<NamedPolicy>, StoreError> {
+        self.readers.run(read::policies::all).await
+    }
+
+    async fn put_retry_policy(
+        &self,
+        name: &str,
+        policy: &str,
+        max: u32,
+        now: Timestamp,
+    ) -> Result<PolicyPut, StoreError> {
+        let (name, policy) = (name.to_owned(), policy.to_owned());
+        self.write(Class::Progress, CHANGE, move |work| {
+            write::policies::put(work, &name, &policy, max, now)
+        })
+        .await
+    }
+
+    async fn delete_retry_policy(&self, name: &str, now: Timestamp) -> Result<PolicyDeleted, StoreError> {
+        let name = name.to_owned();
+        self.write(Class::Progress, CHANGE, move |work| {
+            write::policies::delete(work, &name, now)
+        })
+        .await
+    }
+
+    async fn retry_policy_changes(&self, name: &str, limit: usize) -> Result<Vec<PolicyChange>, StoreError> {
+        let name = name.to_owned();
+        self.readers
+            .run(move |conn| read::policies::changes(conn, &name, limit))
+            .await
     }
 
     async fn accept(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<Accepted>, StoreError> {

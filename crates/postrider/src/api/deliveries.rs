@@ -3,17 +3,19 @@
 use axum::Json;
 use axum::extract::State;
 use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
-use postrider_core::outcome::Category;
+use postrider_core::outcome::{Category, Outcome};
+use postrider_core::policy::ForecastAttempt;
 use postrider_core::time::Timestamp;
 use postrider_store::record::{Delivery, DeliveryQuery};
 use serde::Serialize;
 
-use super::Shared;
 use super::attempt_answer::{AttemptAnswer, Include};
 use super::cursor::List;
 use super::error::ApiError;
 use super::extract::Segments;
 use super::query::{Models, Query, pagination};
+use super::retry_policies::assumed;
+use super::{App, Shared};
 
 /// A delivery as it is answered.
 #[derive(Debug, Serialize)]
@@ -39,6 +41,20 @@ pub(super) struct DeliveryAnswer {
     ended_at: Option<Timestamp>,
     /// Without request and response.
     last_attempt: Option<AttemptAnswer>,
+    /// Only in the answer for one delivery, while it is pending at a destination that is not disabled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forecast: Option<ForecastAnswer>,
+}
+
+/// The rest of a delivery's life if every attempt sees the assumed outcome, at once, and nothing but the policy makes it
+/// wait.
+#[derive(Debug, Serialize)]
+struct ForecastAnswer {
+    assume: String,
+    attempts: Vec<PlanAnswer>,
+    ends_at: Timestamp,
+    /// Why it would be dead.
+    reason: Option<DeadReason>,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,15 +95,51 @@ pub(super) async fn list(
 pub(super) async fn get(
     State(app): State<Shared>,
     Segments(id): Segments<String>,
-    query: Query,
+    mut query: Query,
 ) -> Result<Json<DeliveryAnswer>, ApiError> {
     let tenant_ids = query.list("tenant_id");
+    let (word, outcome) = assumed(&mut query);
+    query.finish()?;
     let is_wanted = |delivery: &Delivery| tenant_ids.is_empty() || tenant_ids.contains(&delivery.tenant_id);
     let found = app.store.delivery(&id).await?.filter(is_wanted);
-    found
-        .map(answer)
-        .map(Json)
-        .ok_or_else(|| ApiError::not_found("delivery not found"))
+    let delivery = found.ok_or_else(|| ApiError::not_found("delivery not found"))?;
+    let forecast = forecast(&app, &delivery, word, &outcome);
+    Ok(Json(DeliveryAnswer {
+        forecast,
+        ..answer(delivery)
+    }))
+}
+
+fn forecast(app: &App, delivery: &Delivery, assume: String, outcome: &Outcome) -> Option<ForecastAnswer> {
+    let plan = delivery.plan?;
+    let target = app.directory.target(delivery.destination)?;
+    if target.disabled {
+        return None;
+    }
+    let forecast = target.policy.forecast(
+        delivery.key,
+        &delivery.progress,
+        &plan,
+        delivery.retryable,
+        outcome,
+        app.now(),
+    );
+    Some(ForecastAnswer {
+        assume,
+        attempts: forecast.attempts.iter().map(planned).collect(),
+        ends_at: forecast.ends_at,
+        reason: forecast.dead,
+    })
+}
+
+fn planned(attempt: &ForecastAttempt) -> PlanAnswer {
+    PlanAnswer {
+        number: attempt.number,
+        planned_at: attempt.due_at,
+        tier: attempt.tier,
+        delay_ms: attempt.delay_ms,
+        delay_cause: attempt.cause,
+    }
 }
 
 fn statuses(query: &mut Query) -> Vec<DeliveryStatus> {
@@ -127,5 +179,6 @@ fn answer(delivery: Delivery) -> DeliveryAnswer {
         last_attempt: delivery
             .last_attempt
             .map(|attempt| AttemptAnswer::new(*attempt, Include::default(), None, None)),
+        forecast: None,
     }
 }

@@ -11,18 +11,19 @@ use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
 use postrider_store::record::{Credentials, Destination, Disabled, Metadata};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::catalog::TYPES;
 use super::error::ApiError;
 use super::json::{Sent, is_too_deep, parse_object};
 use super::limits::{check_id, check_metadata, read_metadata};
+use super::retry_policies::MAX_POLICY_BYTES;
 
 /// How long a replaced secret goes on signing when nobody says otherwise.
 const ROTATION_OVERLAP: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_TOPICS: usize = 1_000;
 const MAX_FILTER_BYTES: usize = 32 << 10;
 const MAX_CONFIG_BYTES: usize = 64 << 10;
-const MAX_POLICY_BYTES: usize = 16 << 10;
 const SECRET: &str = "secret";
 const PREVIOUS: &str = "previous_secret";
 const PREVIOUS_END: &str = "previous_secret_invalid_at";
@@ -357,7 +358,10 @@ fn read_policy(sent: Sent<'_>, faults: &mut Vec<String>) -> Option<Option<String
         Sent::Null => return Some(None),
         Sent::Value(raw) => raw.get(),
     };
-    if raw.starts_with(['{', '"']) && raw.len() <= MAX_POLICY_BYTES && !is_too_deep(raw) {
+    if let Ok(name) = serde_json::from_str::<String>(raw) {
+        // Spelled in one way only, so that names can be compared as text.
+        Some(Some(Value::from(name).to_string()))
+    } else if raw.starts_with('{') && raw.len() <= MAX_POLICY_BYTES && !is_too_deep(raw) {
         Some(Some(raw.to_owned()))
     } else {
         faults.push(format!(

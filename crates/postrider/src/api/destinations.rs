@@ -17,6 +17,7 @@ use super::error::ApiError;
 use super::extract::{Body, Segments};
 use super::json::raw;
 use super::query::Query;
+use super::retry_policies::{EffectiveAnswer, effective};
 use super::secrets::{new_destination_id, new_secret};
 use super::{App, Shared};
 use crate::directory::Entry;
@@ -41,6 +42,9 @@ pub(super) struct DestinationAnswer<'a> {
     metadata: Option<&'a Metadata>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_policy: Option<&'a RawValue>,
+    /// Only in the answer for one destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effective_retry_policy: Option<EffectiveAnswer>,
     created_at: Timestamp,
     updated_at: Timestamp,
     disabled_at: Option<Timestamp>,
@@ -56,7 +60,18 @@ pub(super) struct DestinationAnswer<'a> {
 type Answer = Box<RawValue>;
 
 /// A destination for the eyes of its owner: with its secrets, but not with one that has run out.
-pub(super) fn answer(entry: &Entry, now: Timestamp) -> Result<Answer, ApiError> {
+fn answer(entry: &Entry, now: Timestamp) -> Result<Answer, ApiError> {
+    raw(&parts(entry, now))
+}
+
+/// The same, with what its retry policy amounts to.
+fn whole_answer(app: &App, entry: &Entry, now: Timestamp) -> Result<Answer, ApiError> {
+    let mut answer = parts(entry, now);
+    answer.effective_retry_policy = effective(app, entry.record.retry_policy.as_deref());
+    raw(&answer)
+}
+
+fn parts(entry: &Entry, now: Timestamp) -> DestinationAnswer<'_> {
     let mut answer = masked_parts(entry);
     let fields = &entry.record.credentials.fields;
     let end = fields
@@ -68,7 +83,7 @@ pub(super) fn answer(entry: &Entry, now: Timestamp) -> Result<Answer, ApiError> 
         .filter(|(name, _)| !has_run_out || !name.starts_with("previous_secret"))
         .map(|(name, secret)| (name.as_str(), secret.expose()))
         .collect();
-    raw(&answer)
+    answer
 }
 
 /// A destination inside another answer: its secrets and the values of its custom headers are masked.
@@ -115,6 +130,7 @@ fn masked_parts(entry: &Entry) -> DestinationAnswer<'_> {
             .retry_policy
             .as_deref()
             .and_then(|text| serde_json::from_str(text).ok()),
+        effective_retry_policy: None,
         created_at: record.created_at,
         updated_at: record.updated_at,
         disabled_at: record.disabled.as_ref().map(|disabled| disabled.at),
@@ -141,7 +157,7 @@ pub(super) async fn create(
     let now = app.now();
     let (draft, faults) = read_draft(&body, now, new_destination_id(now)?, new_secret()?)?;
     let entry = app.directory.create(tenant_id, draft, faults).await?;
-    Ok((StatusCode::CREATED, Json(answer(&entry, now)?)))
+    Ok((StatusCode::CREATED, Json(whole_answer(&app, &entry, now)?)))
 }
 
 /// `GET /tenants/{tenant_id}/destinations/{destination_id}`
@@ -150,7 +166,7 @@ pub(super) async fn get(
     Segments((tenant_id, id)): Segments<(String, String)>,
 ) -> Result<Json<Answer>, ApiError> {
     let entry = find(&app, &tenant_id, &id)?;
-    answer(&entry, app.now()).map(Json)
+    whole_answer(&app, &entry, app.now()).map(Json)
 }
 
 /// `GET /tenants/{tenant_id}/destinations`: those of the given types that get all of the given topics.
@@ -190,7 +206,7 @@ pub(super) async fn patch(
             change.apply(record, now, fresh)
         })
         .await?;
-    answer(&entry, now).map(Json)
+    whole_answer(&app, &entry, now).map(Json)
 }
 
 /// `PUT /tenants/{tenant_id}/destinations/{destination_id}/enable`
@@ -230,7 +246,7 @@ async fn edit(
         Vec::new()
     };
     let entry = app.directory.change(tenant_id, id, now, change).await?;
-    answer(&entry, now).map(Json)
+    whole_answer(app, &entry, now).map(Json)
 }
 
 /// A destination, or which of tenant and destination is missing.

@@ -24,6 +24,7 @@ mod publish;
 mod publish_batch;
 mod query;
 mod retry;
+mod retry_policies;
 mod secrets;
 mod tenants;
 
@@ -165,6 +166,15 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/deliveries", get(deliveries::list))
         .route("/deliveries/{delivery_id}", get(deliveries::get))
         .route("/retry", post(retry::retry))
+        .route("/retry-policies", get(retry_policies::list))
+        .route("/retry-policies/preview", post(retry_policies::preview))
+        .route(
+            "/retry-policies/{name}",
+            get(retry_policies::get)
+                .put(retry_policies::put)
+                .delete(retry_policies::delete),
+        )
+        .route("/retry-policies/{name}/changes", get(retry_policies::changes))
         .route("/tenants/{tenant_id}/token", get(catalog::not_offered))
         .route("/tenants/{tenant_id}/portal", get(catalog::not_offered))
         .route("/metrics/events", get(catalog::not_offered))

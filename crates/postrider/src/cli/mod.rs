@@ -11,6 +11,7 @@ pub mod events;
 pub mod listener;
 pub mod options;
 pub mod output;
+pub mod policy;
 pub mod policy_arg;
 pub mod publish;
 pub mod serve;
@@ -62,6 +63,8 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
     Events(events::EventsArgs),
+    /// Look at what a retry policy does, attempt by attempt
+    Policy(policy::PolicyArgs),
     /// See what a retry policy does to a receiver that comes back
     Simulate(simulate::SimulateArgs),
     /// Check that this machine and configuration can serve
@@ -81,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Config(args) => show_config::run(&args),

@@ -1,44 +1,56 @@
-//! Policies and durations as they are written on a command line.
+//! Policies, outcomes and durations as they are written on a command line.
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use postrider_core::policy::duration;
-use postrider_core::policy::{Policies, PolicyChoice, RawPolicy, RetryPolicy};
+use postrider_core::outcome::Outcome;
+use postrider_core::policy::{Policies, PolicyChoice, Problem, RawPolicy, RetryPolicy, assume, duration};
+
+/// A policy, and the text that stands for it.
+#[derive(Debug, Clone)]
+pub struct PolicyArg {
+    /// As it was written.
+    pub text: String,
+    /// What it means, over preset `standard`.
+    pub policy: RetryPolicy,
+}
+
+/// An outcome that is assumed, and the word that stands for it.
+#[derive(Debug, Clone)]
+pub struct OutcomeArg {
+    /// As it was written.
+    pub word: String,
+    /// What it means.
+    pub outcome: Outcome,
+}
 
 /// A policy: the name of a preset, JSON, or `@FILE` with JSON or (by its `.toml` ending) TOML.
 ///
 /// # Errors
 /// Names every wrong field.
-pub fn policy(text: &str) -> anyhow::Result<RetryPolicy> {
+pub fn policy(text: &str) -> Result<PolicyArg, String> {
     let choice = match text.strip_prefix('@') {
         Some(file) => PolicyChoice::Inline(Box::new(from_file(Path::new(file))?)),
-        None if text.trim_start().starts_with('{') => {
-            let raw =
-                serde_json::from_str(text).with_context(|| format!("failed to read the policy {text}"))?;
-            PolicyChoice::Inline(Box::new(raw))
-        }
+        None if text.trim_start().starts_with('{') => PolicyChoice::read(text).map_err(told)?,
         None => PolicyChoice::Named(text.to_owned()),
     };
-    let effective = Policies::default().effective(Some(&choice)).map_err(|problems| {
-        let lines: Vec<_> = problems
-            .iter()
-            .map(|p| format!("{}: {}", p.field, p.message))
-            .collect();
-        anyhow!("failed to use the policy {text}: {}", lines.join("; "))
-    })?;
-    Ok(effective.policy)
+    let effective = Policies::default().effective(Some(&choice)).map_err(told)?;
+    Ok(PolicyArg {
+        text: text.to_owned(),
+        policy: effective.policy,
+    })
 }
 
-fn from_file(path: &Path) -> anyhow::Result<RawPolicy> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {name}"))?;
-    if path.extension().is_some_and(|ending| ending == "toml") {
-        toml::from_str(&text).with_context(|| format!("failed to read {name} as a policy in TOML"))
-    } else {
-        serde_json::from_str(&text).with_context(|| format!("failed to read {name} as a policy in JSON"))
-    }
+/// A status code, or a kind of error.
+///
+/// # Errors
+/// Says what would be accepted.
+pub fn outcome(word: &str) -> Result<OutcomeArg, String> {
+    let outcome = assume(word).map_err(|problem| problem.message)?;
+    Ok(OutcomeArg {
+        word: word.to_owned(),
+        outcome,
+    })
 }
 
 /// A duration such as `250ms`, `30s`, `5m`, `4h`, `2d`.
@@ -47,4 +59,54 @@ fn from_file(path: &Path) -> anyhow::Result<RawPolicy> {
 /// Says what would be accepted.
 pub fn duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
+}
+
+fn from_file(path: &Path) -> Result<RawPolicy, String> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{name} cannot be read: {error}"))?;
+    if path.extension().is_some_and(|ending| ending == "toml") {
+        toml::from_str(&text).map_err(|error| format!("{name} is no policy in TOML: {error}"))
+    } else {
+        RawPolicy::read(&text).map_err(told)
+    }
+}
+
+fn told(problems: Vec<Problem>) -> String {
+    let text = |problem: &Problem| match problem.field.as_str() {
+        "retry_policy" => problem.message.clone(),
+        _ => problem.to_string(),
+    };
+    problems.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_a_preset_or_json_over_standard() {
+        assert_eq!(
+            policy("batch").unwrap().policy.written().backoff.unwrap().base,
+            Some("5s".into())
+        );
+        let own = policy(r#"{"max_attempts": 3}"#).unwrap().policy;
+        assert_eq!(own.max_attempts(), 3);
+        assert_eq!(own.written().jitter.as_deref(), Some("full"));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told() {
+        assert!(policy("slow").unwrap_err().contains("use one of: standard, "));
+        let told = policy(r#"{"jitter": "some", "max_attempts": 0}"#).unwrap_err();
+        assert!(
+            told.contains("jitter ") && told.contains("max_attempts "),
+            "{told}"
+        );
+        assert!(
+            policy("@/nowhere/p.json")
+                .unwrap_err()
+                .starts_with("/nowhere/p.json cannot be read: ")
+        );
+        assert!(outcome("sometimes").is_err());
+    }
 }

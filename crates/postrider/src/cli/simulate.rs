@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use postrider_core::dispatcher::DispatcherConfig;
-use postrider_core::policy::RetryPolicy;
+use postrider_core::policy::{RetryPolicy, duration};
 
-use super::policy_arg;
+use super::policy_arg::{self, PolicyArg};
 use crate::simulate::tally::Tally;
 use crate::simulate::variants::{Protection, without};
 use crate::simulate::world::{Receiver, Scenario, play};
@@ -29,11 +29,11 @@ const MAX_DELIVERIES: u32 = 1_000_000;
   postrider simulate --policy '{\"preset\":\"batch\",\"max_attempts\":8}' --compare outpost --svg compare.svg")]
 pub struct SimulateArgs {
     /// Preset, policy as JSON, or @FILE with one as JSON or TOML.
-    #[arg(long, value_name = "POLICY", default_value = "standard")]
-    policy: String,
+    #[arg(long, value_name = "POLICY", default_value = "standard", value_parser = policy_arg::policy)]
+    policy: PolicyArg,
     /// Another policy beside it; may be repeated.
-    #[arg(long, value_name = "POLICY")]
-    compare: Vec<String>,
+    #[arg(long, value_name = "POLICY", value_parser = policy_arg::policy)]
+    compare: Vec<PolicyArg>,
     /// The policy once more with protections taken away: jitter, breaker, window, comma-separated; may be repeated.
     #[arg(long, value_name = "LIST")]
     without: Vec<String>,
@@ -75,37 +75,38 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
         .collect();
     let outage = args.outage.as_secs();
     println!(
-        "{} deliveries published within {:?}; the receiver answers {} for {:?}, then takes {:?} a request, {} at a time\n",
+        "{} deliveries published within {}; the receiver answers {} for {}, then takes {} a request, {} at a time\n",
         args.deliveries,
-        args.publish_over,
+        duration::text(args.publish_over),
         args.fail_with,
-        args.outage,
-        args.latency,
+        duration::text(args.outage),
+        duration::text(args.latency),
         args.receiver_capacity
             .map_or_else(|| "any number".to_owned(), |n| n.to_string()),
     );
     print!("{}", text::report(&runs, outage));
     if let Some(path) = &args.svg {
         let title = format!(
-            "{} deliveries, receiver out for {:?}",
-            args.deliveries, args.outage
+            "{} deliveries, receiver out for {}",
+            args.deliveries,
+            duration::text(args.outage)
         );
         std::fs::write(path, chart::svg(&title, &runs, outage))
-            .with_context(|| format!("failed to write {}", path.display()))?;
+            .with_context(|| format!("write {}", path.display()))?;
         println!("\ndrawn into {}", path.display());
     }
     Ok(())
 }
 
 fn scenarios(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
-    let base = scenario(args, policy_arg::policy(&args.policy)?)?;
-    let mut runs = vec![(short(&args.policy), base.clone())];
+    let base = scenario(args, args.policy.policy.clone())?;
+    let mut runs = vec![(short(&args.policy.text), base.clone())];
     for list in &args.without {
         let words = list.split(',').map(str::trim);
         let protections: Vec<Protection> = words
             .map(str::parse)
             .collect::<Result<_, String>>()
-            .map_err(anyhow::Error::msg)?;
+            .map_err(|wrong| anyhow!("use --without: {wrong}"))?;
         let names: Vec<_> = protections.iter().map(ToString::to_string).collect();
         runs.push((
             format!("without {}", names.join(", ")),
@@ -113,19 +114,17 @@ fn scenarios(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
         ));
     }
     for other in &args.compare {
-        runs.push((short(other), scenario(args, policy_arg::policy(other)?)?));
+        runs.push((short(&other.text), scenario(args, other.policy.clone())?));
     }
     if runs.len() > 6 {
-        bail!(
-            "failed to compare {} runs: a picture holds 6 at the most",
-            runs.len()
-        );
+        bail!("compare {} runs: a picture holds 6 at the most", runs.len());
     }
     Ok(runs)
 }
 
 fn scenario(args: &SimulateArgs, policy: RetryPolicy) -> anyhow::Result<Scenario> {
-    let (failure, failure_latency) = Receiver::failure(&args.fail_with).map_err(anyhow::Error::msg)?;
+    let (failure, failure_latency) =
+        Receiver::failure(&args.fail_with).map_err(|wrong| anyhow!("use --fail-with: {wrong}"))?;
     Ok(Scenario {
         deliveries: args.deliveries,
         publish_over: args.publish_over,

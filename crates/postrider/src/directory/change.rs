@@ -1,7 +1,8 @@
 //! Changes of tenants and destinations: store first, then memory.
 //!
 //! Order is kept by locks that are held over both steps: changes of one destination follow one another; creations
-//! within a tenant run side by side, but not beside the tenant's own changes. A task of its own carries out each
+//! within a tenant run side by side, but not beside the tenant's own changes; changes of a named retry policy run alone.
+//! A task of its own carries out each
 //! change, so that dropping the caller's future interrupts nothing.
 
 use std::hash::{BuildHasher, RandomState};
@@ -33,8 +34,8 @@ pub enum ChangeError {
     /// The tenant has as many destinations as it may.
     #[error("create the destination: the tenant has as many as it may")]
     LimitReached,
-    /// The destination would be wrong: one text for each fault, with its field.
-    #[error("accept the destination: {}", .0.join("; "))]
+    /// The destination or policy would be wrong: one text for each fault, with its field.
+    #[error("accept the change: {}", .0.join("; "))]
     Invalid(Vec<String>),
     /// Another process changed the destination at the same time.
     #[error("change the destination: it was changed at the same time")]
@@ -53,6 +54,8 @@ pub(super) struct Locks {
     hasher: RandomState,
     tenants: [RwLock<()>; SHARDS],
     destinations: [Mutex<()>; SHARDS],
+    /// Written by changes of named policies; read by changes of destinations, which may come to name one.
+    pub(super) policies: RwLock<()>,
 }
 
 impl Default for Locks {
@@ -61,6 +64,7 @@ impl Default for Locks {
             hasher: RandomState::new(),
             tenants: std::array::from_fn(|_| RwLock::new(())),
             destinations: std::array::from_fn(|_| Mutex::new(())),
+            policies: RwLock::new(()),
         }
     }
 }
@@ -124,17 +128,18 @@ impl Directory {
         faults: Vec<String>,
     ) -> Result<Arc<Entry>, ChangeError> {
         self.carry_out(async move |directory| {
+            let _policies = directory.locks.policies.read().await;
             let _guard = directory.locks.tenant(&tenant_id).read().await;
             draft.tenant = directory
                 .tenant_record(&tenant_id)
                 .ok_or(ChangeError::TenantMissing)?
                 .key;
-            let (_, compiled) = compile(&draft, &tenant_id, &directory.rules);
+            let (_, compiled) = compile(&draft, &tenant_id, &directory.rules());
             let faults = join_faults(faults, compiled);
             if !faults.is_empty() {
                 return Err(ChangeError::Invalid(faults));
             }
-            let limit = directory.rules.max_destinations_per_tenant;
+            let limit = directory.rules().max_destinations_per_tenant;
             match directory.store.create_destination(draft, limit).await? {
                 Created::Created(record) => Ok(directory.install(record, &tenant_id)),
                 Created::Exists => Err(ChangeError::Exists),
@@ -214,6 +219,7 @@ impl Directory {
         F: FnOnce(&mut Destination) -> Vec<String> + Send + 'static,
     {
         self.carry_out(async move |directory| {
+            let _policies = directory.locks.policies.read().await;
             let _guard = directory.locks.destination(key).lock().await;
             let old = directory
                 .index
@@ -228,9 +234,9 @@ impl Directory {
                 return Ok(old);
             }
             record.updated_at = now;
-            let (_, mut compiled) = compile(&record, tenant_id, &directory.rules);
+            let (_, mut compiled) = compile(&record, tenant_id, &directory.rules());
             if !compiled.is_empty() {
-                let (_, known) = compile(&old.record, tenant_id, &directory.rules);
+                let (_, known) = compile(&old.record, tenant_id, &directory.rules());
                 compiled.retain(|fault| !known.contains(fault));
             }
             let faults = join_faults(faults, compiled);
@@ -256,7 +262,11 @@ impl Directory {
         .await
     }
 
-    async fn carry_out<T, F>(self: &Arc<Self>, change: impl FnOnce(Arc<Self>) -> F) -> Result<T, ChangeError>
+    /// Runs a change in a task of its own.
+    pub(super) async fn carry_out<T, F>(
+        self: &Arc<Self>,
+        change: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, ChangeError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, ChangeError>> + Send + 'static,
@@ -266,7 +276,7 @@ impl Directory {
     }
 
     fn install(&self, record: Destination, tenant_id: &str) -> Arc<Entry> {
-        let (target, _) = compile(&record, tenant_id, &self.rules);
+        let (target, _) = compile(&record, tenant_id, &self.rules());
         let entry = Arc::new(Entry {
             record,
             target: Arc::new(target),

@@ -27,7 +27,8 @@ pub const CREDENTIAL_FIELDS: [&str; 3] = ["secret", "previous_secret", "previous
 
 const MAX_TIMEOUT_SECONDS: u64 = 60;
 
-/// The target of a record, and everything that is wrong with it. A target with faults refuses to be sent to.
+/// The target of a record, and everything that is wrong with it. A target with faults refuses to be sent to, unless only
+/// its retry policy is wrong (the global one may have changed below it): then the global one stands in.
 #[must_use]
 pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target, Vec<String>) {
     let mut faults = Vec::new();
@@ -37,12 +38,12 @@ pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target,
     let headers = headers(record, &mut faults);
     let keyring = keyring(record, &mut faults);
     let timeout = timeout(record, rules, &mut faults);
-    let policy = policy(record, rules, &mut faults);
     unknown_fields(record, &mut faults);
     let url = match url {
         Some(url) if faults.is_empty() => Ok(url),
         _ => Err(faults.join("; ")),
     };
+    let policy = policy(record, rules, &mut faults);
     let target = Target {
         key: record.key,
         tenant: record.tenant,
@@ -191,24 +192,22 @@ fn policy(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Arc<
     let Some(text) = &record.retry_policy else {
         return global();
     };
-    let choice: PolicyChoice = match serde_json::from_str(text) {
-        Ok(choice) => choice,
-        Err(error) => {
-            faults.push(format!("retry_policy is invalid: {error}"));
-            return global();
-        }
-    };
-    match rules.policies.effective(Some(&choice)) {
+    let effective = PolicyChoice::read(text).and_then(|choice| rules.policies.effective(Some(&choice)));
+    match effective {
         Ok(effective) => Arc::new(effective.policy),
         Err(problems) => {
-            let in_choice = |problem: &Problem| match problem.field.as_str() {
-                "retry_policy" => format!("retry_policy {}", problem.message),
-                field => format!("retry_policy.{field} {}", problem.message),
-            };
-            faults.extend(problems.iter().map(in_choice));
+            faults.extend(policy_faults(&problems));
             global()
         }
     }
+}
+
+/// Problems of a policy as faults of the field `retry_policy`.
+pub fn policy_faults(problems: &[Problem]) -> impl Iterator<Item = String> {
+    problems.iter().map(|problem| match problem.field.as_str() {
+        "retry_policy" => format!("retry_policy {}", problem.message),
+        field => format!("retry_policy.{field} {}", problem.message),
+    })
 }
 
 fn unknown_fields(record: &Destination, faults: &mut Vec<String>) {

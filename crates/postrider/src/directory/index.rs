@@ -84,7 +84,7 @@ impl Index {
                     tenant_id,
                     destination_id = record.id,
                     ?faults,
-                    "a stored destination is no longer valid; nothing is sent to it"
+                    "a stored destination is no longer valid"
                 );
             }
             index.put(Arc::new(Entry {
@@ -101,6 +101,15 @@ impl Index {
 
     pub(super) fn entry(&self, key: DestinationKey) -> Option<&Arc<Entry>> {
         self.entries.get(&key)
+    }
+
+    /// The destinations whose retry policy is this JSON text.
+    pub(super) fn with_policy(&self, text: &str) -> Vec<Arc<Entry>> {
+        self.entries
+            .values()
+            .filter(|entry| entry.record.retry_policy.as_deref() == Some(text))
+            .cloned()
+            .collect()
     }
 
     pub(super) fn len(&self) -> usize {

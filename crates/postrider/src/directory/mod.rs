@@ -10,6 +10,7 @@ pub mod change;
 pub mod compile;
 mod index;
 mod matching;
+pub mod policies;
 pub mod target;
 
 use std::fmt;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use postrider_core::guard::Guard;
 use postrider_core::id::DestinationKey;
-use postrider_core::policy::{Policies, RetryPolicy};
+use postrider_core::policy::{Policies, RawPolicy, RetryPolicy};
 use postrider_store::record::{Destination, Tenant};
 use postrider_store::{Store, StoreError};
 
@@ -35,7 +36,7 @@ pub struct Rules {
     pub guard: Guard,
     /// The policy of destinations without one of their own.
     pub default_policy: Arc<RetryPolicy>,
-    /// What destinations may choose by name, and what their own policies are laid over.
+    /// What destinations may choose by name, and what their own policies are laid over. The store adds names.
     pub policies: Policies,
     /// Topics that may be published and subscribed to; empty means any.
     pub topics: Vec<String>,
@@ -82,7 +83,8 @@ pub struct TenantView {
 /// All tenants and destinations, compiled.
 pub struct Directory {
     store: Arc<dyn Store>,
-    rules: Rules,
+    /// Replaced when a named policy changes.
+    rules: RwLock<Arc<Rules>>,
     /// Held for look-ups and swaps only, never over an await.
     index: RwLock<Index>,
     locks: change::Locks,
@@ -102,12 +104,24 @@ impl Directory {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn load(store: Arc<dyn Store>, rules: Rules) -> Result<Arc<Self>, StoreError> {
+    pub async fn load(store: Arc<dyn Store>, mut rules: Rules) -> Result<Arc<Self>, StoreError> {
+        for stored in store.retry_policies().await? {
+            match RawPolicy::read(&stored.policy) {
+                Ok(policy) => drop(rules.policies.named.insert(stored.name, policy)),
+                Err(problems) => {
+                    tracing::error!(
+                        name = stored.name,
+                        ?problems,
+                        "a stored retry policy cannot be read"
+                    );
+                }
+            }
+        }
         let (tenants, destinations) = store.directory().await?;
         let index = Index::build(tenants, destinations, &rules);
         Ok(Arc::new(Self {
             store,
-            rules,
+            rules: RwLock::new(Arc::new(rules)),
             index: RwLock::new(index),
             locks: change::Locks::default(),
         }))
@@ -115,8 +129,8 @@ impl Directory {
 
     /// What all destinations have in common.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
-        &self.rules
+    pub fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.read())
     }
 
     /// A destination that exists, disabled ones included; `None` once it is deleted.
@@ -171,6 +185,7 @@ impl Directory {
     /// Whether events of this topic may be published.
     #[must_use]
     pub fn is_known_topic(&self, topic: &str) -> bool {
-        self.rules.topics.is_empty() || self.rules.topics.iter().any(|known| known == topic)
+        let topics = &self.rules.read().topics;
+        topics.is_empty() || topics.iter().any(|known| known == topic)
     }
 }

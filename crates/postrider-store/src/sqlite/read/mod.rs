@@ -11,6 +11,7 @@ pub(super) mod events;
 mod filter;
 pub(super) mod lane;
 mod lookup;
+pub(super) mod policies;
 pub(super) mod stats;
 mod walk;
 

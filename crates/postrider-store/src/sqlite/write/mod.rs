@@ -8,6 +8,7 @@ pub(super) mod accept;
 pub(super) mod destinations;
 pub(super) mod index;
 pub(super) mod names;
+pub(super) mod policies;
 pub(super) mod retry;
 pub(super) mod settle;
 mod statements;

@@ -9,6 +9,7 @@ mod fixture;
 pub(crate) mod lane;
 pub(crate) mod listing;
 pub(crate) mod paging;
+pub(crate) mod policies;
 pub(crate) mod settle;
 
 use std::sync::Arc;
@@ -40,6 +41,10 @@ macro_rules! conformance_suite {
             directory::creation_refuses_what_it_must,
             directory::a_change_names_the_revision_it_read,
             directory::everything_is_there_after_a_restart,
+            policies::a_named_policy_is_put_and_changed,
+            policies::changes_of_policies_are_logged,
+            policies::a_policy_in_use_stays,
+            policies::there_are_only_so_many,
             accept::bytes_come_back_as_they_went_in,
             accept::an_id_is_used_once_a_tenant,
             accept::an_issued_id_given_back_is_a_duplicate,

@@ -26,7 +26,13 @@ async fn a_whole_destination_comes_back_as_it_was_sent() {
         "retry_policy": { "max_attempts": 3 },
         "disabled_at": null,
     });
-    let created = server.post(PATH, &body).await.expect(201);
+    let mut created = server.post(PATH, &body).await.expect(201);
+    let effective = created
+        .as_object_mut()
+        .unwrap()
+        .remove("effective_retry_policy")
+        .unwrap();
+    assert_eq!(effective["policy"]["max_attempts"], 3);
     let mut expected = body;
     expected["config"]["timeout_seconds"] = json!("30");
     expected["tenant_id"] = json!("acme");
@@ -34,6 +40,8 @@ async fn a_whole_destination_comes_back_as_it_was_sent() {
     expected["updated_at"] = json!("2026-01-01T00:00:00.000Z");
     expected["target"] = json!("https://example.com/hook");
     assert_eq!(created, expected);
+    assert_eq!(server.get(PATH).await.expect(200), json!([expected]));
+    expected["effective_retry_policy"] = effective;
     assert_eq!(server.get(&format!("{PATH}/des_1")).await.expect(200), expected);
     let target = server
         .directory

@@ -10,6 +10,7 @@ mod health;
 mod lists;
 mod publish;
 mod retry;
+mod retry_policies;
 mod secrets;
 mod server;
 mod tenants;

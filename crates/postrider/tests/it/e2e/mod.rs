@@ -7,6 +7,7 @@
 mod client;
 mod crash;
 mod delivery;
+mod policy;
 mod receiver;
 mod restart;
 mod sdk;

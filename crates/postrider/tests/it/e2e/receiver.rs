@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// A request as it came.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ pub(super) struct Received {
     pub(super) headers: HeaderMap,
     /// Body, undecoded.
     pub(super) body: Bytes,
+    /// When it was complete.
+    pub(super) at: Instant,
 }
 
 impl Received {
@@ -46,6 +48,8 @@ pub(super) enum Reply {
     Status(u16, &'static str),
     /// A status with one more header.
     Header(u16, &'static str, &'static str),
+    /// A status with `Retry-After`, measured against this `Date`.
+    RetryAfter(u16, &'static str, &'static str),
     /// Nothing, ever.
     Hang,
 }
@@ -160,6 +164,7 @@ async fn answer(
         path: parts.uri.path().to_owned(),
         headers: parts.headers,
         body: body.to_bytes(),
+        at: Instant::now(),
     };
     let reply = {
         let mut requests = seen.requests.lock();
@@ -173,6 +178,11 @@ async fn answer(
         Reply::Header(status, name, value) => Response::builder()
             .status(status)
             .header(name, value)
+            .body(Full::default()),
+        Reply::RetryAfter(status, date, retry_after) => Response::builder()
+            .status(status)
+            .header("date", date)
+            .header("retry-after", retry_after)
             .body(Full::default()),
         Reply::Hang => std::future::pending().await,
     };

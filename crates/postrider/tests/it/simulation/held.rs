@@ -12,8 +12,8 @@ use postrider_store::feed::Feed;
 use postrider_store::page::Page;
 use postrider_store::record::{
     Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
-    DueQuery, Event, EventQuery, Metadata, NewEvent, Payload, Retried, Settlement, Stats, Tenant,
-    TenantQuery, Upserted,
+    DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted,
+    PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
 use postrider_store::{Store, StoreError};
 use tokio::runtime::Handle;
@@ -89,6 +89,31 @@ impl Store for Held {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         hold!(self, store => store.delete_destination(tenant, key, now))
+    }
+
+    async fn retry_policies(&self) -> Result<Vec<NamedPolicy>, StoreError> {
+        hold!(self, store => store.retry_policies())
+    }
+
+    async fn put_retry_policy(
+        &self,
+        name: &str,
+        policy: &str,
+        max: u32,
+        now: Timestamp,
+    ) -> Result<PolicyPut, StoreError> {
+        let (name, policy) = (name.to_owned(), policy.to_owned());
+        hold!(self, store => store.put_retry_policy(&name, &policy, max, now))
+    }
+
+    async fn delete_retry_policy(&self, name: &str, now: Timestamp) -> Result<PolicyDeleted, StoreError> {
+        let name = name.to_owned();
+        hold!(self, store => store.delete_retry_policy(&name, now))
+    }
+
+    async fn retry_policy_changes(&self, name: &str, limit: usize) -> Result<Vec<PolicyChange>, StoreError> {
+        let name = name.to_owned();
+        hold!(self, store => store.retry_policy_changes(&name, limit))
     }
 
     async fn accept(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<Accepted>, StoreError> {
