@@ -76,7 +76,7 @@ impl SqliteConfig {
             read_time_limit: Duration::from_secs(5),
             queue_rows: 16_384,
             queue_bytes: 64 << 20,
-            writer_cache_kib: 65_536,
+            writer_cache_kib: 16_384,
             reader_cache_kib: 8_192,
             max_pages: None,
             blocking_waits: false,

@@ -176,7 +176,7 @@ pub const KEYS: &[Key] = &[
     key(
         "store.writer_cache_bytes",
         Kind::Bytes(MIB, 64 * GIB),
-        "64MiB",
+        "16MiB",
         "The writer's page cache at most.",
     ),
     key(
@@ -344,7 +344,7 @@ pub const KEYS: &[Key] = &[
     key(
         "courier.max_idle_per_host",
         Kind::Count(0, 10_000),
-        "64",
+        "256",
         "Idle connections kept for one host.",
     ),
     key(

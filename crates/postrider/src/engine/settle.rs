@@ -17,6 +17,10 @@ use crate::telemetry::health::WorkerState;
 const WORKER: &str = "settler";
 /// Results in one transaction.
 const MAX_BATCH: usize = 1_024;
+/// A batch of this many is not held back for more.
+const FULL_BATCH: usize = 256;
+/// How long a smaller batch waits for more results. A crash repeats what came in meanwhile, within `max_unsettled`.
+const LINGER: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
@@ -32,6 +36,15 @@ pub(super) async fn settle(
     parts.health.set(WORKER, WorkerState::Healthy);
     let mut batch = Vec::with_capacity(MAX_BATCH);
     while judged.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        if batch.len() < FULL_BATCH && !judged.is_closed() {
+            // Nobody waits for a result's commit, and one commit for many costs little more than one for one.
+            tokio::time::sleep(LINGER).await;
+            while batch.len() < MAX_BATCH
+                && let Ok(settlement) = judged.try_recv()
+            {
+                batch.push(settlement);
+            }
+        }
         let keys = batch
             .iter()
             .map(|s| (s.delivery.destination, s.delivery.key))

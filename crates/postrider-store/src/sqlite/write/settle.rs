@@ -87,12 +87,13 @@ fn settle_one(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> R
         next => {
             let found = work
                 .hot
-                .take_pending
+                .last_attempt
                 .query_row([delivery.key.0], last_attempt)
                 .optional()?;
             let Some(prev) = found else {
                 return settle_ended(work, settlement, now);
             };
+            work.hot.delete_pending.execute([delivery.key.0])?;
             work.effects.pending -= 1;
             let progress = match settlement.attempt {
                 Some(_) => delivery.progress.attempted(&delivery.plan),

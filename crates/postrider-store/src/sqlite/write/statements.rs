@@ -11,7 +11,7 @@ pub(in crate::sqlite) struct Statements<'c> {
     pub(super) find_event_id: Statement<'c>,
     pub(super) insert_event_id: Statement<'c>,
     pub(super) event_tenant: Statement<'c>,
-    pub(super) take_pending: Statement<'c>,
+    pub(super) delete_pending: Statement<'c>,
     pub(super) last_attempt: Statement<'c>,
     pub(super) retry_pending: Statement<'c>,
     pub(super) insert_history: Statement<'c>,
@@ -32,7 +32,8 @@ impl<'c> Statements<'c> {
             find_event_id: conn.prepare("SELECT event FROM event_id WHERE id = ?1 AND tenant = ?2")?,
             insert_event_id: conn.prepare("INSERT INTO event_id(id, tenant, event) VALUES (?1, ?2, ?3)")?,
             event_tenant: conn.prepare("SELECT tenant FROM event WHERE key = ?1 AND id IS NULL")?,
-            take_pending: conn.prepare("DELETE FROM pending WHERE key = ?1 RETURNING last_attempt")?,
+            // Without RETURNING, for which SQLite would make a temporary table each time.
+            delete_pending: conn.prepare("DELETE FROM pending WHERE key = ?1")?,
             last_attempt: conn.prepare("SELECT last_attempt FROM pending WHERE key = ?1")?,
             retry_pending: conn.prepare(
                 "UPDATE pending SET due_at = ?2, delay_ns = ?3, tier = ?4, cause = ?5, attempts = ?6, scheduled = ?7,
