@@ -31,10 +31,14 @@ pub struct OutcomeArg {
 pub fn policy(text: &str) -> Result<PolicyArg, String> {
     let choice = match text.strip_prefix('@') {
         Some(file) => PolicyChoice::Inline(Box::new(from_file(Path::new(file))?)),
-        None if text.trim_start().starts_with('{') => PolicyChoice::read(text).map_err(told)?,
+        None if text.trim_start().starts_with('{') => {
+            PolicyChoice::read(text).map_err(|problems| told(&problems))?
+        }
         None => PolicyChoice::Named(text.to_owned()),
     };
-    let effective = Policies::default().effective(Some(&choice)).map_err(told)?;
+    let effective = Policies::default()
+        .effective(Some(&choice))
+        .map_err(|problems| told(&problems))?;
     Ok(PolicyArg {
         text: text.to_owned(),
         policy: effective.policy,
@@ -67,11 +71,11 @@ fn from_file(path: &Path) -> Result<RawPolicy, String> {
     if path.extension().is_some_and(|ending| ending == "toml") {
         toml::from_str(&text).map_err(|error| format!("{name} is no policy in TOML: {error}"))
     } else {
-        RawPolicy::read(&text).map_err(told)
+        RawPolicy::read(&text).map_err(|problems| told(&problems))
     }
 }
 
-fn told(problems: Vec<Problem>) -> String {
+fn told(problems: &[Problem]) -> String {
     let text = |problem: &Problem| match problem.field.as_str() {
         "retry_policy" => problem.message.clone(),
         _ => problem.to_string(),
