@@ -20,7 +20,7 @@ use self::lane::{Blocked, Lane, Rest};
 pub use self::queue::Payload;
 use self::queue::Waiting;
 use crate::breaker::{BreakerConfig, Change};
-use crate::delivery::PendingDelivery;
+use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
@@ -74,8 +74,8 @@ const LANE_IDLE: Duration = Duration::from_secs(600);
 /// What the engine is to do.
 #[derive(Debug)]
 pub enum Action<P> {
-    /// Send this delivery now; read its payload first when there is none.
-    Start(PendingDelivery, Option<P>),
+    /// Send this delivery now; read its payload first when there is none. Last, what kept it when it is late.
+    Start(PendingDelivery, Option<P>, Option<WaitCause>),
     /// Read the earliest-due pending deliveries of this destination, except those named.
     Refill {
         /// The destination.
@@ -170,7 +170,7 @@ impl<P: Payload> Dispatcher<P> {
     pub fn spilled(&mut self, destination: DestinationKey, now: Timestamp) {
         let lane = self.lane(destination, now);
         lane.leave_in_store(Timestamp::EPOCH);
-        lane.paused = false;
+        lane.resume(now);
         self.list(destination);
     }
 
@@ -332,16 +332,21 @@ impl<P: Payload> Dispatcher<P> {
                     return None;
                 }
                 None => {
-                    let Some(waiting) = lane.start(now) else { continue };
+                    let Some((waiting, waited_for)) = lane.start(now) else {
+                        continue;
+                    };
                     lane.listed = true;
                     self.ready.push_back(destination);
                     self.busy += usize::from(lane.in_flight == 1);
                     self.in_flight += 1;
                     self.queued -= 1;
                     self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
-                    return Some(Action::Start(waiting.delivery, waiting.payload));
+                    return Some(Action::Start(waiting.delivery, waiting.payload, waited_for));
                 }
-                Some(blocked) => self.sleep(destination, blocked, now),
+                Some(blocked) => {
+                    lane.note(blocked, now);
+                    self.sleep(destination, blocked, now);
+                }
             }
         }
         None

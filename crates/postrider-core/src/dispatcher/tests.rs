@@ -49,7 +49,7 @@ fn small() -> DispatcherConfig {
 
 fn started(action: impl Into<Option<Action<Bytes>>>) -> Option<PendingDelivery> {
     match action.into() {
-        Some(Action::Start(delivery, _)) => Some(delivery),
+        Some(Action::Start(delivery, ..)) => Some(delivery),
         Some(Action::Refill { .. }) | None => None,
     }
 }
@@ -119,6 +119,36 @@ fn a_hold_stops_the_lane_and_ramps_up_from_one() {
     assert!(
         started(dispatcher.next_action(at(30_000))).is_none(),
         "one at first"
+    );
+}
+
+#[test]
+fn what_kept_a_late_delivery_is_told() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let Some(Action::Start(first, _, None)) = dispatcher.next_action(START) else {
+        panic!("on time")
+    };
+    dispatcher.finished(
+        Finished {
+            hold_until: Some(at(30_000)),
+            ..answered(first, 429)
+        },
+        at(5),
+    );
+    dispatcher.accepted(pending(2, 1, at(6)), None, at(6));
+    dispatcher.accepted(pending(3, 1, at(40_000)), None, at(6));
+    assert!(dispatcher.next_action(at(6)).is_none());
+    let held = dispatcher.next_action(at(30_000));
+    let Some(Action::Start(second, _, Some(WaitCause::Hold))) = held else {
+        panic!("{held:?}")
+    };
+    assert!(dispatcher.next_action(at(35_000)).is_none());
+    dispatcher.finished(answered(second, 200), at(35_000));
+    let later = dispatcher.next_action(at(40_000));
+    assert!(
+        matches!(later, Some(Action::Start(_, _, None))),
+        "due after the hold: {later:?}"
     );
 }
 
@@ -324,7 +354,7 @@ impl Model {
     fn act(&mut self) {
         while let Some(action) = self.dispatcher.next_action(self.now) {
             match action {
-                Action::Start(delivery, _) => {
+                Action::Start(delivery, ..) => {
                     let number = self.starts.entry(delivery.key).or_default();
                     assert_eq!(
                         *number, delivery.progress.attempts,

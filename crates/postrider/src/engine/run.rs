@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::breaker::Change;
-use postrider_core::delivery::PendingDelivery;
+use postrider_core::delivery::{PendingDelivery, WaitCause};
 use postrider_core::dispatcher::{Action, Dispatcher};
 use postrider_core::id::{DeliveryKey, DestinationKey};
 use postrider_store::StoreError;
@@ -116,7 +116,7 @@ impl Run {
         let now = self.parts.clock.now();
         while let Some(action) = self.dispatcher.next_action(now) {
             match action {
-                Action::Start(delivery, payload) => self.start(delivery, payload),
+                Action::Start(delivery, payload, waited_for) => self.start(delivery, payload, waited_for),
                 Action::Refill {
                     destination,
                     skip,
@@ -146,11 +146,11 @@ impl Run {
         });
     }
 
-    fn start(&mut self, delivery: PendingDelivery, payload: Option<Freight>) {
+    fn start(&mut self, delivery: PendingDelivery, payload: Option<Freight>, waited_for: Option<WaitCause>) {
         let parts = self.parts.clone();
         let done = self.done.0.clone();
         self.tasks.spawn(async move {
-            let _ = done.send(attempt_safely(parts, delivery, payload).await);
+            let _ = done.send(attempt_safely(parts, delivery, payload, waited_for).await);
         });
     }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use postrider::engine::EngineConfig;
-use postrider_core::delivery::DeliveryStatus;
+use postrider_core::delivery::{DeliveryStatus, WaitCause};
 use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::hash;
 use postrider_store::record::Destination;
