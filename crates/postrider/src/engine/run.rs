@@ -271,7 +271,7 @@ impl Run {
         match timeout(grace.max(MIN_COMMIT_TIME), commits).await {
             Ok((Ok(()), Ok(()))) => {}
             Ok((Err(error), _) | (_, Err(error))) => {
-                tracing::error!(%error, "a writing task died during shutdown")
+                tracing::error!(%error, "a writing task died during shutdown");
             }
             Err(_) => {
                 self.settler.abort();

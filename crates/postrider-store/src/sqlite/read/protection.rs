@@ -20,7 +20,7 @@ pub(in crate::sqlite) fn all(conn: &Connection) -> Result<Vec<(DestinationKey, P
             Ok(protection) => kept.push((key, protection)),
             // To be without is safe: the evidence is gathered again.
             Err(error) => {
-                tracing::warn!(destination = %key, %error, "passing over a state that cannot be read")
+                tracing::warn!(destination = %key, %error, "passing over a state that cannot be read");
             }
         }
     }
