@@ -11,18 +11,23 @@
 //! - *turns*: ready lanes start one delivery each, in turn.
 
 mod lane;
+mod protection;
 mod queue;
+mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use self::lane::{Blocked, Lane, Rest};
+pub use self::protection::{Learned, Protection};
 pub use self::queue::Payload;
 use self::queue::Waiting;
+pub use self::view::{LaneView, Standing};
 use crate::breaker::{BreakerConfig, Change};
 use crate::delivery::PendingDelivery;
 use crate::id::{DeliveryKey, DestinationKey};
 use crate::outcome::Outcome;
+use crate::streak::{Streak, StreakConfig};
 use crate::time::Timestamp;
 use crate::window::WindowConfig;
 
@@ -45,6 +50,8 @@ pub struct DispatcherConfig {
     pub window: WindowConfig,
     /// Circuit breaker of a destination.
     pub breaker: BreakerConfig,
+    /// Who is told of failures in a row, and when a destination is given up.
+    pub streak: StreakConfig,
 }
 
 impl Default for DispatcherConfig {
@@ -58,6 +65,7 @@ impl Default for DispatcherConfig {
             max_refills: 4,
             window: WindowConfig::default(),
             breaker: BreakerConfig::default(),
+            streak: StreakConfig::default(),
         }
     }
 }
@@ -170,7 +178,9 @@ impl<P: Payload> Dispatcher<P> {
     pub fn spilled(&mut self, destination: DestinationKey, now: Timestamp) {
         let lane = self.lane(destination, now);
         lane.leave_in_store(Timestamp::EPOCH);
-        lane.paused = false;
+        if std::mem::take(&mut lane.paused) {
+            lane.streak = Streak::default();
+        }
         self.list(destination);
     }
 
@@ -239,11 +249,11 @@ impl<P: Payload> Dispatcher<P> {
     }
 
     /// An attempt came back, or could not be made. The slot is free at once; the result may still be on its way to disk.
-    pub fn finished(&mut self, finished: Finished<P>, now: Timestamp) -> Change {
+    pub fn finished(&mut self, finished: Finished<P>, now: Timestamp) -> Learned {
         let destination = finished.delivery.destination;
         let key = finished.delivery.key;
         let Some(lane) = self.lanes.get_mut(&destination) else {
-            return Change::None;
+            return Learned::NOTHING;
         };
         let in_flight = lane.in_flight;
         lane.in_flight = in_flight.saturating_sub(1);
@@ -253,7 +263,7 @@ impl<P: Payload> Dispatcher<P> {
         owned.in_flight = false;
         owned.unsettled += u32::from(finished.unsettled);
         self.unsettled += usize::from(finished.unsettled);
-        let mut change = Change::None;
+        let mut learned = Learned::NOTHING;
         match &finished.outcome {
             None => lane.breaker.aborted(now),
             Some(outcome) => {
@@ -262,10 +272,11 @@ impl<P: Payload> Dispatcher<P> {
                 } = finished;
                 lane.window
                     .finished(outcome, latency, in_flight, &self.config.window);
-                change = lane
-                    .breaker
-                    .finished(outcome, permanent, latency, now, &self.config.breaker);
-                if change == Change::Closed {
+                learned.notice = lane.streak.finished(outcome, now, &self.config.streak);
+                learned.change =
+                    lane.breaker
+                        .finished(outcome, permanent, latency, now, &self.config.breaker);
+                if learned.change == Change::Closed {
                     lane.window.restart(&self.config.window);
                 }
             }
@@ -278,7 +289,7 @@ impl<P: Payload> Dispatcher<P> {
         }
         self.forget_if_idle(destination, key, now);
         self.list(destination);
-        change
+        learned
     }
 
     /// Results were committed. Deliveries that were committed before these must have been handed over by
@@ -316,7 +327,10 @@ impl<P: Payload> Dispatcher<P> {
             lane.listed = false;
             lane.end_hold(&self.config.window, now);
             let blocked = lane.blocked(limit, now);
-            let servable = matches!(blocked, None | Some(Blocked::Idle | Blocked::Window));
+            let servable = matches!(
+                blocked,
+                None | Some(Blocked::Idle | Blocked::Window | Blocked::Rate(_))
+            );
             if servable && lane.wants_refill(low_water, now) {
                 if self.refills < self.config.max_refills {
                     return Some(self.refill(destination));
@@ -459,7 +473,7 @@ impl<P: Payload> Dispatcher<P> {
         };
         let at = match blocked {
             Blocked::Idle => lane.next_look(),
-            Blocked::Hold(until) | Blocked::Breaker(until) => Some(until),
+            Blocked::Hold(until) | Blocked::Breaker(until) | Blocked::Rate(until) => Some(until),
             Blocked::Probe => lane.breaker.poll_timeout().map(|(at, _)| at),
             Blocked::Window | Blocked::Paused => None,
         }

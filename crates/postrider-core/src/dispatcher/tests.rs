@@ -5,6 +5,9 @@ use crate::delivery::{Plan, Progress, Tier};
 use crate::hash;
 use crate::id::{EventKey, TenantKey};
 
+mod protection;
+mod seeds;
+
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 #[derive(Debug, Clone, PartialEq)]

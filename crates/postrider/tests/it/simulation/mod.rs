@@ -2,6 +2,7 @@
 
 mod forecast;
 mod held;
+mod protection;
 mod world;
 
 use std::collections::{HashMap, HashSet};
