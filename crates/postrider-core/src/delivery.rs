@@ -86,6 +86,8 @@ words! {
         Window = 3 => "window",
         /// Its destination was disabled.
         Disabled = 4 => "disabled",
+        /// Its destination's limit of requests per second.
+        RateLimit = 5 => "rate_limit",
     }
 }
 

@@ -18,6 +18,7 @@ pub mod rate;
 pub mod retry_after;
 pub mod secret;
 pub mod signing;
+pub mod streak;
 pub mod time;
 pub mod topic;
 pub mod window;

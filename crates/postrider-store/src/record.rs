@@ -247,6 +247,17 @@ pub struct DueDelivery {
     pub payload: Option<Arc<Payload>>,
 }
 
+/// How much waits for one destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// Pending deliveries, counted up to the bound that was asked for.
+    pub pending: u64,
+    /// Whether there are more than were counted.
+    pub more: bool,
+    /// Due time of the one that is due first, past or future.
+    pub first_due_at: Option<Timestamp>,
+}
+
 /// Which pending deliveries of one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueQuery {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use postrider_core::dispatcher::Protection;
 use postrider_core::id::{DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
 
@@ -10,9 +11,9 @@ use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::page::Page;
 use crate::record::{
-    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
-    DueQuery, Event, EventQuery, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted, PolicyPut,
-    Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
+    Accepted, Attempt, AttemptQuery, Backlog, Changed, Created, Delivery, DeliveryQuery, Destination,
+    DuePage, DueQuery, Event, EventQuery, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted,
+    PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
 
 /// Postrider's memory. See the crate's page for the rules that all methods share.
@@ -100,7 +101,20 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Retried, StoreError>;
 
+    // Protection of receivers: rare, small.
+
+    /// Replaces what is kept about these destinations; `None` forgets it. A destination that is deleted is passed over.
+    async fn keep_protection(
+        &self,
+        changes: Vec<(DestinationKey, Option<Protection>)>,
+    ) -> Result<(), StoreError>;
+    /// Everything that is kept about destinations that are not deleted.
+    async fn protections(&self) -> Result<Vec<(DestinationKey, Protection)>, StoreError>;
+
     // Looking.
+
+    /// How much waits for a destination, counted up to `at_most`.
+    async fn backlog(&self, destination: DestinationKey, at_most: u32) -> Result<Backlog, StoreError>;
 
     /// A page of events.
     async fn events(&self, query: EventQuery) -> Result<Page<Event>, StoreError>;

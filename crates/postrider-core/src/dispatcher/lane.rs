@@ -1,12 +1,15 @@
 //! One destination's lane: its queue, what is out, and everything that can stop it.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::queue::{Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey};
+use crate::rate::RateLimit;
+use crate::streak::Streak;
 use crate::time::Timestamp;
 use crate::window::{Window, WindowConfig};
 
@@ -63,8 +66,26 @@ pub(super) enum Blocked {
     Breaker(Timestamp),
     /// A probe is out; its finish decides.
     Probe,
+    /// The destination's limit of requests per second forbids one before this.
+    Rate(Timestamp),
     /// The destination is disabled; enabling reopens it.
     Paused,
+}
+
+/// Requests per second that the destination's owner allows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limit {
+    pub(super) per_second: NonZeroU32,
+    state: RateLimit,
+}
+
+impl Limit {
+    pub(super) fn new(per_second: NonZeroU32) -> Self {
+        Self {
+            per_second,
+            state: RateLimit::new(per_second),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -74,6 +95,9 @@ pub(super) struct Lane<P> {
     pub(super) in_flight: u32,
     pub(super) window: Window,
     pub(super) breaker: Breaker,
+    /// Failures since the last success.
+    pub(super) streak: Streak,
+    pub(super) rate: Option<Limit>,
     pub(super) hold_until: Option<Timestamp>,
     pub(super) rest: Rest,
     pub(super) paused: bool,
@@ -98,6 +122,8 @@ impl<P: Payload> Lane<P> {
             in_flight: 0,
             window: Window::new(window),
             breaker: Breaker::new(key.0.unsigned_abs()),
+            streak: Streak::default(),
+            rate: None,
             hold_until: None,
             rest: Rest::None,
             paused: false,
@@ -111,7 +137,7 @@ impl<P: Payload> Lane<P> {
     }
 
     /// Why a delivery cannot start now; `None` when one can. `limit` bounds the requests that are out.
-    pub(super) fn blocked(&mut self, limit: u32, now: Timestamp) -> Option<Blocked> {
+    pub(super) fn blocked(&self, limit: u32, now: Timestamp) -> Option<Blocked> {
         if self.paused {
             return Some(Blocked::Paused);
         }
@@ -130,10 +156,11 @@ impl<P: Payload> Lane<P> {
         if self.in_flight >= self.window.size().min(limit) {
             return Some(Blocked::Window);
         }
-        match self.queue.next_due() {
-            Some(due) if due <= now => None,
-            Some(_) | None => Some(Blocked::Idle),
+        if self.queue.next_due().is_none_or(|due| due > now) {
+            return Some(Blocked::Idle);
         }
+        let next = self.rate.as_ref().map(|limit| limit.state.next_at(now));
+        next.filter(|at| *at > now).map(Blocked::Rate)
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
@@ -173,6 +200,7 @@ impl<P: Payload> Lane<P> {
             Blocked::Breaker(until) => self.stopped = Some((WaitCause::Breaker, until)),
             Blocked::Probe => self.stopped = Some((WaitCause::Breaker, now)),
             Blocked::Paused => self.stopped = Some((WaitCause::Disabled, now)),
+            Blocked::Rate(until) => self.stopped = Some((WaitCause::RateLimit, until)),
             Blocked::Window => self.crowded_at = Some(now),
             Blocked::Idle => {}
         }
@@ -181,6 +209,7 @@ impl<P: Payload> Lane<P> {
     /// Lets the lane of a destination that is enabled go on.
     pub(super) fn resume(&mut self, now: Timestamp) {
         if std::mem::take(&mut self.paused) {
+            self.streak = Streak::default();
             self.stopped = Some((WaitCause::Disabled, now));
         }
     }
@@ -202,6 +231,9 @@ impl<P: Payload> Lane<P> {
         owned.in_flight = true;
         self.in_flight += 1;
         self.breaker.started(now);
+        if let Some(limit) = &mut self.rate {
+            limit.state.take(now);
+        }
         self.used_at = now;
         let waited_for = self.waited_for(waiting.delivery.plan.due_at);
         Some((waiting, waited_for))
@@ -280,6 +312,9 @@ impl<P: Payload> Lane<P> {
             && matches!(self.rest, Rest::None)
             && !self.paused
             && self.hold_until.is_none()
+            && self.breaker.gate(now) == Gate::Closed
+            && self.streak.failures() == 0
+            && self.breaker.trouble().is_none()
             && now.since(self.used_at) >= idle
     }
 }

@@ -11,18 +11,23 @@
 //! - *turns*: ready lanes start one delivery each, in turn.
 
 mod lane;
+mod protection;
 mod queue;
+mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use self::lane::{Blocked, Lane, Rest};
+pub use self::protection::{Learned, Protection};
 pub use self::queue::Payload;
 use self::queue::Waiting;
+pub use self::view::{LaneView, Standing};
 use crate::breaker::{BreakerConfig, Change};
 use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey};
 use crate::outcome::Outcome;
+use crate::streak::StreakConfig;
 use crate::time::Timestamp;
 use crate::window::WindowConfig;
 
@@ -45,6 +50,8 @@ pub struct DispatcherConfig {
     pub window: WindowConfig,
     /// Circuit breaker of a destination.
     pub breaker: BreakerConfig,
+    /// Who is told of failures in a row, and when a destination is given up.
+    pub streak: StreakConfig,
 }
 
 impl Default for DispatcherConfig {
@@ -58,6 +65,7 @@ impl Default for DispatcherConfig {
             max_refills: 4,
             window: WindowConfig::default(),
             breaker: BreakerConfig::default(),
+            streak: StreakConfig::default(),
         }
     }
 }
@@ -201,7 +209,7 @@ impl<P: Payload> Dispatcher<P> {
         more: bool,
         now: Timestamp,
     ) {
-        self.end_refill();
+        self.refills = self.refills.saturating_sub(1);
         let lane = self.lane(destination, now);
         let Rest::Reading { departed, missed } = std::mem::replace(&mut lane.rest, Rest::None) else {
             return;
@@ -230,7 +238,7 @@ impl<P: Payload> Dispatcher<P> {
 
     /// The read failed; it is repeated.
     pub fn refill_failed(&mut self, destination: DestinationKey, now: Timestamp) {
-        self.end_refill();
+        self.refills = self.refills.saturating_sub(1);
         self.lane(destination, now).rest = Rest::InStore {
             earliest: Timestamp::EPOCH,
             not_before: now.plus(REFILL_PAUSE),
@@ -239,21 +247,23 @@ impl<P: Payload> Dispatcher<P> {
     }
 
     /// An attempt came back, or could not be made. The slot is free at once; the result may still be on its way to disk.
-    pub fn finished(&mut self, finished: Finished<P>, now: Timestamp) -> Change {
+    pub fn finished(&mut self, finished: Finished<P>, now: Timestamp) -> Learned {
         let destination = finished.delivery.destination;
         let key = finished.delivery.key;
         let Some(lane) = self.lanes.get_mut(&destination) else {
-            return Change::None;
+            return Learned::NOTHING;
         };
         let in_flight = lane.in_flight;
         lane.in_flight = in_flight.saturating_sub(1);
         self.busy -= usize::from(in_flight == 1);
         self.in_flight = self.in_flight.saturating_sub(1);
         let owned = lane.owned.entry(key).or_default();
+        // Somebody asked for it meanwhile: that replaces what the policy planned, as soon as this result is committed.
+        let again = finished.again.filter(|_| owned.renewed.is_none());
         owned.in_flight = false;
         owned.unsettled += u32::from(finished.unsettled);
         self.unsettled += usize::from(finished.unsettled);
-        let mut change = Change::None;
+        let mut learned = Learned::NOTHING;
         match &finished.outcome {
             None => lane.breaker.aborted(now),
             Some(outcome) => {
@@ -262,10 +272,11 @@ impl<P: Payload> Dispatcher<P> {
                 } = finished;
                 lane.window
                     .finished(outcome, latency, in_flight, &self.config.window);
-                change = lane
-                    .breaker
-                    .finished(outcome, permanent, latency, now, &self.config.breaker);
-                if change == Change::Closed {
+                learned.notice = lane.streak.finished(outcome, now, &self.config.streak);
+                learned.change =
+                    lane.breaker
+                        .finished(outcome, permanent, latency, now, &self.config.breaker);
+                if learned.change == Change::Closed {
                     lane.window.restart(&self.config.window);
                 }
             }
@@ -273,12 +284,12 @@ impl<P: Payload> Dispatcher<P> {
         if let Some(until) = finished.hold_until {
             lane.hold(until);
         }
-        if let Some((delivery, payload)) = finished.again {
+        if let Some((delivery, payload)) = again {
             self.requeue(delivery, payload, false, now);
         }
         self.forget_if_idle(destination, key, now);
         self.list(destination);
-        change
+        learned
     }
 
     /// Results were committed. Deliveries that were committed before these must have been handed over by
@@ -307,7 +318,7 @@ impl<P: Payload> Dispatcher<P> {
         self.wake(now);
         let low_water = self.lane_capacity().div_ceil(4);
         let limit = self.lane_limit();
-        while let Some(destination) = self.ready.pop_front() {
+        while let Some(destination) = self.next_listed() {
             let full =
                 self.in_flight >= self.config.max_in_flight || self.unsettled >= self.config.max_unsettled;
             let Some(lane) = self.lanes.get_mut(&destination) else {
@@ -316,7 +327,10 @@ impl<P: Payload> Dispatcher<P> {
             lane.listed = false;
             lane.end_hold(&self.config.window, now);
             let blocked = lane.blocked(limit, now);
-            let servable = matches!(blocked, None | Some(Blocked::Idle | Blocked::Window));
+            let servable = matches!(
+                blocked,
+                None | Some(Blocked::Idle | Blocked::Window | Blocked::Rate(_))
+            );
             if servable && lane.wants_refill(low_water, now) {
                 if self.refills < self.config.max_refills {
                     return Some(self.refill(destination));
@@ -377,6 +391,21 @@ impl<P: Payload> Dispatcher<P> {
             self.swept_at = now;
             self.lanes.retain(|_, lane| !lane.is_disposable(now, LANE_IDLE));
         }
+    }
+
+    /// The next lane to look at: one that may start something, else one that may read the store now.
+    fn next_listed(&mut self) -> Option<DestinationKey> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
+        if self.refills >= self.config.max_refills {
+            return None;
+        }
+        let next = self.waiting_for_refill.pop_front()?;
+        if let Some(lane) = self.lanes.get_mut(&next) {
+            lane.awaits_refill = false;
+        }
+        Some(next)
     }
 
     fn lane(&mut self, destination: DestinationKey, now: Timestamp) -> &mut Lane<P> {
@@ -464,7 +493,7 @@ impl<P: Payload> Dispatcher<P> {
         };
         let at = match blocked {
             Blocked::Idle => lane.next_look(),
-            Blocked::Hold(until) | Blocked::Breaker(until) => Some(until),
+            Blocked::Hold(until) | Blocked::Breaker(until) | Blocked::Rate(until) => Some(until),
             Blocked::Probe => lane.breaker.poll_timeout().map(|(at, _)| at),
             Blocked::Window | Blocked::Paused => None,
         }
@@ -494,16 +523,6 @@ impl<P: Payload> Dispatcher<P> {
             destination,
             skip,
             limit,
-        }
-    }
-
-    fn end_refill(&mut self) {
-        self.refills = self.refills.saturating_sub(1);
-        if let Some(next) = self.waiting_for_refill.pop_front() {
-            if let Some(lane) = self.lanes.get_mut(&next) {
-                lane.awaits_refill = false;
-            }
-            self.list(next);
         }
     }
 

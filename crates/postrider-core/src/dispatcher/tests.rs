@@ -5,6 +5,9 @@ use crate::delivery::{Plan, Progress, Tier};
 use crate::hash;
 use crate::id::{EventKey, TenantKey};
 
+mod protection;
+mod seeds;
+
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -202,6 +205,60 @@ fn asked_for_again_between_verdict_and_commit_it_is_sent_again() {
     assert!(dispatcher.next_action(at(2)).is_none(), "its result comes first");
     dispatcher.settled([(first.destination, first.key)], at(3));
     assert_eq!(started(dispatcher.next_action(at(3))).map(|d| d.key.0), Some(1));
+}
+
+#[test]
+fn asked_for_again_while_it_is_out_it_does_not_wait_for_the_backoff() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let first = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.rescheduled(pending(1, 1, at(1)), at(1));
+    let again = Some((pending(1, 1, at(3_600_000)), None));
+    dispatcher.finished(
+        Finished {
+            again,
+            ..answered(first, 404)
+        },
+        at(2),
+    );
+    assert!(dispatcher.next_action(at(2)).is_none(), "its result comes first");
+    dispatcher.settled([(first.destination, first.key)], at(3));
+    let second = started(dispatcher.next_action(at(3))).unwrap();
+    dispatcher.finished(answered(second, 200), at(4));
+    dispatcher.settled([(second.destination, second.key)], at(5));
+    assert!(
+        dispatcher.next_action(at(7_200_000)).is_none(),
+        "and the old plan is gone"
+    );
+}
+
+#[test]
+fn a_turn_to_read_the_store_is_not_lost_with_a_lane_that_cannot_use_it() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig {
+        max_refills: 1,
+        ..small()
+    });
+    for destination in 1..=3 {
+        dispatcher.spilled(DestinationKey(destination), START);
+    }
+    assert!(matches!(
+        dispatcher.next_action(START),
+        Some(Action::Refill { .. })
+    ));
+    assert!(dispatcher.next_action(START).is_none(), "one read at a time");
+    dispatcher.pause(DestinationKey(2), START);
+    dispatcher.refilled(DestinationKey(1), [], false, at(1));
+    let next = dispatcher.next_action(at(1));
+    assert!(
+        matches!(
+            next,
+            Some(Action::Refill {
+                destination: DestinationKey(3),
+                ..
+            })
+        ),
+        "{next:?}"
+    );
 }
 
 #[test]

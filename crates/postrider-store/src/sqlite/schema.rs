@@ -12,7 +12,7 @@ use super::failure::Fault;
 pub(super) const APPLICATION_ID: i32 = 0x506f_7374;
 
 /// Steps in order; a database at version `n` has had the first `n`. Never edited once released.
-pub(super) const MIGRATIONS: &[&str] = &[TABLES, RETRY_POLICIES];
+pub(super) const MIGRATIONS: &[&str] = &[TABLES, RETRY_POLICIES, PROTECTION];
 
 /// The version that this program writes.
 pub(super) fn current_version() -> i64 {
@@ -186,6 +186,13 @@ CREATE INDEX destination_policy_name ON destination(retry_policy)
     WHERE substr(retry_policy, 1, 1) = '"' AND deleted_at IS NULL;
 "#;
 
+const PROTECTION: &str = "
+CREATE TABLE protection(
+    destination INTEGER PRIMARY KEY,
+    state TEXT NOT NULL
+) STRICT;
+";
+
 /// Where the deferred indexes, the skews and the liveness check keep their numbers.
 const INITIAL_META: &[(&str, i64)] = &[
     (meta::EVENTS_INDEXED_UPTO, 0),
@@ -341,15 +348,16 @@ mod tests {
     #[test]
     fn an_older_database_gets_the_steps_that_it_lacks_in_order() {
         let conn = fresh();
-        let steps = [
-            TABLES,
+        let later = [
             "CREATE TABLE later(x INTEGER) STRICT",
             "ALTER TABLE later ADD COLUMN y INTEGER",
         ];
+        let steps = [MIGRATIONS, &later].concat();
+        let newest = Some(current_version() + 2);
         apply(&conn, version(&conn).unwrap(), &steps).unwrap();
-        assert_eq!(version(&conn).unwrap(), Some(3));
+        assert_eq!(version(&conn).unwrap(), newest);
         conn.execute("INSERT INTO later(x, y) VALUES (1, 2)", []).unwrap();
         apply(&conn, version(&conn).unwrap(), &steps).unwrap();
-        assert_eq!(version(&conn).unwrap(), Some(3), "none is applied twice");
+        assert_eq!(version(&conn).unwrap(), newest, "none is applied twice");
     }
 }

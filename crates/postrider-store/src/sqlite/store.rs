@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use postrider_core::dispatcher::Protection;
 use postrider_core::id::{DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
 
@@ -16,9 +17,9 @@ use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::page::Page;
 use crate::record::{
-    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
-    DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted,
-    PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
+    Accepted, Attempt, AttemptQuery, Backlog, Changed, Created, Delivery, DeliveryQuery, Destination,
+    DuePage, DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange,
+    PolicyDeleted, PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
 
 /// Changes by operators: rare and small.
@@ -207,6 +208,30 @@ impl Store for SqliteStore {
             write::retry::retry(work, tenant.as_deref(), &event_id, destination, now)
         })
         .await
+    }
+
+    async fn keep_protection(
+        &self,
+        changes: Vec<(DestinationKey, Option<Protection>)>,
+    ) -> Result<(), StoreError> {
+        let weight = Weight {
+            rows: changes.len(),
+            bytes: 0,
+        };
+        self.write(Class::Progress, weight, move |work| {
+            write::protection::keep(work, &changes)
+        })
+        .await
+    }
+
+    async fn protections(&self) -> Result<Vec<(DestinationKey, Protection)>, StoreError> {
+        self.readers.run_unbounded(read::protection::all).await
+    }
+
+    async fn backlog(&self, destination: DestinationKey, at_most: u32) -> Result<Backlog, StoreError> {
+        self.readers
+            .run(move |conn| read::protection::backlog(conn, destination, at_most))
+            .await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Page<Event>, StoreError> {

@@ -62,6 +62,10 @@ fn webhook() -> Value {
                 "key": "timeout_seconds", "type": "text", "label": "Timeout", "required": false,
                 "description": "Seconds that a request may take, 1 to 60.", "pattern": "^([1-9]|[1-5][0-9]|60)$",
             },
+            {
+                "key": "rate_limit_per_second", "type": "text", "label": "Rate limit", "required": false,
+                "description": "Requests per second at most, 1 to 100000.", "pattern": "^([1-9][0-9]{0,4}|100000)$",
+            },
         ],
         "credential_fields": [
             {

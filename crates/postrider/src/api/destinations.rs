@@ -196,7 +196,7 @@ pub(super) async fn patch(
     Segments((tenant_id, id)): Segments<(String, String)>,
     Body(body): Body,
 ) -> Result<Json<Answer>, ApiError> {
-    find(&app, &tenant_id, &id)?;
+    let before = find(&app, &tenant_id, &id)?;
     let now = app.now();
     let change = Change::read(&body, now)?;
     let fresh = new_secret()?;
@@ -206,6 +206,7 @@ pub(super) async fn patch(
             change.apply(record, now, fresh)
         })
         .await?;
+    forgive_if_enabled(&app, &before, &entry).await;
     whole_answer(&app, &entry, now).map(Json)
 }
 
@@ -240,13 +241,27 @@ async fn edit(
     id: &str,
     edit: fn(&mut Destination, Timestamp),
 ) -> Result<Json<Answer>, ApiError> {
+    let before = find(app, tenant_id, id)?;
     let now = app.now();
     let change = move |record: &mut Destination| {
         edit(record, now);
         Vec::new()
     };
     let entry = app.directory.change(tenant_id, id, now, change).await?;
+    forgive_if_enabled(app, &before, &entry).await;
     whole_answer(app, &entry, now).map(Json)
+}
+
+/// Whoever enables a destination says that it is well: what the engine holds against it is forgotten. An engine that does
+/// not run holds nothing in memory, and keeps what it wrote down until the first success.
+async fn forgive_if_enabled(app: &App, before: &Entry, after: &Entry) {
+    let is_enabled = before.record.disabled.is_some() && after.record.disabled.is_none();
+    if is_enabled && app.engine.reset(after.record.key).await.is_err() {
+        tracing::debug!(
+            destination = after.record.id,
+            "no engine to tell that a destination is enabled"
+        );
+    }
 }
 
 /// A destination, or which of tenant and destination is missing.

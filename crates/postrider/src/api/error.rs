@@ -13,6 +13,7 @@ use postrider_store::StoreError;
 use serde_json::{Value, json};
 
 use crate::directory::change::ChangeError;
+use crate::engine::control::EngineAway;
 
 /// What went wrong, as the client sees it.
 #[derive(Debug)]
@@ -136,6 +137,15 @@ impl From<StoreError> for ApiError {
             }
             StoreError::Corrupt(_) => Self::internal(error),
         }
+    }
+}
+
+impl From<EngineAway> for ApiError {
+    fn from(_: EngineAway) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the engine is not running, try again",
+        )
     }
 }
 

@@ -12,6 +12,7 @@ mod catalog;
 mod cursor;
 mod deliveries;
 mod destination_body;
+mod destination_health;
 mod destinations;
 mod document;
 mod error;
@@ -42,6 +43,7 @@ use postrider_store::Store;
 
 use crate::clock::Clock;
 use crate::directory::Directory;
+use crate::engine::control::Control;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 
@@ -80,6 +82,8 @@ pub struct App {
     pub store: Arc<dyn Store>,
     /// Tenants and destinations.
     pub directory: Arc<Directory>,
+    /// How destinations fare.
+    pub engine: Control,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Which parts of the process work.
@@ -153,6 +157,9 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         )
         .route(&below("/enable"), put(destinations::enable))
         .route(&below("/disable"), put(destinations::disable))
+        .route(&below("/health"), get(destination_health::get))
+        .route(&below("/breaker/reset"), post(destination_health::reset))
+        .route("/destinations/health", get(destination_health::list))
         .route(&below("/attempts"), get(attempts::list_of_destination))
         .route(
             &below("/attempts/{attempt_id}"),

@@ -185,16 +185,17 @@ impl Running {
             api_keys: settings.api_keys,
             ..settings.api
         };
+        let engine = Engine::start(parts, engine_config);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
+            engine: engine.control(),
             clock,
             health,
             metrics,
             config,
         });
         let listener = Listener::new(socket, router, settings.server, stopped);
-        let engine = Engine::start(parts, engine_config);
         let connections = listener.connections();
         let accepting = supervisor.supervise(HTTP_WORKER, move || listener.clone().accept());
         tracing::info!(

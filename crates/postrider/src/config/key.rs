@@ -52,6 +52,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -310,6 +311,18 @@ pub const KEYS: &[Key] = &[
         Kind::Count(1, 10_000),
         "64",
         "Requests to one destination at once, however well it takes them.",
+    ),
+    key(
+        "failures.alert_at",
+        Kind::Count(0, 1_000_000),
+        "100",
+        "So many failures in a row at one destination are alarming: the log says so at 50, 70, 90 and 100 % of it; 0 never does.",
+    ),
+    key(
+        "failures.disable_after",
+        Kind::Span(Duration::ZERO, YEAR),
+        "5d",
+        "A destination is disabled after so long (and at least 10 attempts) with nothing but failures; `0s` never does.",
     ),
     key(
         "courier.timeout",

@@ -1,9 +1,10 @@
-//! What protects receivers: from the keys of `[breaker]` and `[window]` to the configurations of core.
+//! What protects receivers: from the keys of `[breaker]`, `[window]` and `[failures]` to the configurations of core.
 //!
 //! A trigger is off when its first key is 0. Keys that contradict each other are problems here, since core takes any
 //! numbers.
 
 use postrider_core::breaker::{BreakerConfig, LastTrigger, RateTrigger, SlowTrigger};
+use postrider_core::streak::StreakConfig;
 use postrider_core::window::WindowConfig;
 
 use super::error::Problem;
@@ -66,6 +67,14 @@ pub(super) fn window(resolved: &Resolved, problems: &mut Vec<Problem>) -> Window
     config
 }
 
+/// Who is told of failures in a row, and when a destination is given up.
+pub(super) fn streak(resolved: &Resolved) -> StreakConfig {
+    StreakConfig {
+        alert_at: resolved.count("failures.alert_at"),
+        disable_after: resolved.span("failures.disable_after"),
+    }
+}
+
 fn about(resolved: &Resolved, path: &str, text: String) -> Problem {
     Problem::at(path, &resolved.origin(path), text)
 }
@@ -108,6 +117,8 @@ mod tests {
             ("WINDOW__FLOOR", "2"),
             ("WINDOW__INITIAL", "8"),
             ("WINDOW__CEILING", "16"),
+            ("FAILURES__ALERT_AT", "20"),
+            ("FAILURES__DISABLE_AFTER", "3d"),
         ])
         .unwrap();
         let dispatcher = settings.engine.dispatcher;
@@ -135,6 +146,11 @@ mod tests {
             ceiling: 16,
         };
         assert_eq!((dispatcher.breaker, dispatcher.window), (breaker, window));
+        let streak = StreakConfig {
+            alert_at: 20,
+            disable_after: Duration::from_secs(3 * 86_400),
+        };
+        assert_eq!(dispatcher.streak, streak);
     }
 
     #[test]

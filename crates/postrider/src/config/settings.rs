@@ -250,6 +250,7 @@ fn engine(resolved: &Resolved, problems: &mut Vec<Problem>) -> EngineConfig {
             max_refills: resolved.count("engine.max_refills"),
             window: protection::window(resolved, problems),
             breaker: protection::breaker(resolved, problems),
+            streak: protection::streak(resolved),
         },
         max_read_bytes: resolved.count("engine.max_read_bytes"),
     }

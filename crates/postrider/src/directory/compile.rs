@@ -4,6 +4,7 @@
 //! for its owner, and when one is loaded, where a fault must not hide it. Faults name the field as the API does.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +22,17 @@ use super::Rules;
 use super::target::Target;
 
 /// Keys of `config` that a webhook destination knows.
-pub const CONFIG_FIELDS: [&str; 3] = ["url", "custom_headers", "timeout_seconds"];
+pub const CONFIG_FIELDS: [&str; 4] = [
+    "url",
+    "custom_headers",
+    "timeout_seconds",
+    "rate_limit_per_second",
+];
 /// Keys of `credentials` that a webhook destination knows.
 pub const CREDENTIAL_FIELDS: [&str; 3] = ["secret", "previous_secret", "previous_secret_invalid_at"];
 
 const MAX_TIMEOUT_SECONDS: u64 = 60;
+const MAX_RATE_LIMIT: u32 = 100_000;
 
 /// The target of a record, and everything that is wrong with it. A target with faults refuses to be sent to, unless only
 /// its retry policy is wrong (the global one may have changed below it): then the global one stands in.
@@ -38,6 +45,7 @@ pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target,
     let headers = headers(record, &mut faults);
     let keyring = keyring(record, &mut faults);
     let timeout = timeout(record, rules, &mut faults);
+    let rate_limit = rate_limit(record, &mut faults);
     unknown_fields(record, &mut faults);
     let url = match url {
         Some(url) if faults.is_empty() => Ok(url),
@@ -56,6 +64,7 @@ pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target,
         delivery_metadata: record.delivery_metadata.clone().unwrap_or_default(),
         keyring,
         timeout,
+        rate_limit,
         policy,
         disabled: record.disabled.is_some(),
     };
@@ -185,6 +194,18 @@ fn timeout(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Dur
             rules.default_timeout
         }
     }
+}
+
+fn rate_limit(record: &Destination, faults: &mut Vec<String>) -> Option<NonZeroU32> {
+    let text = record.config.get("rate_limit_per_second")?;
+    let limit = text.parse::<NonZeroU32>().ok();
+    let limit = limit.filter(|limit| limit.get() <= MAX_RATE_LIMIT);
+    if limit.is_none() {
+        faults.push(format!(
+            "config.rate_limit_per_second must be a whole number from 1 to {MAX_RATE_LIMIT}"
+        ));
+    }
+    limit
 }
 
 fn policy(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Arc<RetryPolicy> {

@@ -103,6 +103,11 @@ impl Index {
         self.entries.get(&key)
     }
 
+    pub(super) fn disabled(&self) -> impl Iterator<Item = DestinationKey> {
+        let disabled = self.entries.iter().filter(|(_, entry)| entry.target.disabled);
+        disabled.map(|(key, _)| *key)
+    }
+
     /// The destinations whose retry policy is this JSON text.
     pub(super) fn with_policy(&self, text: &str) -> Vec<Arc<Entry>> {
         self.entries
@@ -112,6 +117,7 @@ impl Index {
             .collect()
     }
 
+    /// How many destinations there are.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -142,6 +142,18 @@ impl Directory {
             .map(|entry| Arc::clone(&entry.target))
     }
 
+    /// A destination by its key.
+    #[must_use]
+    pub fn entry(&self, key: DestinationKey) -> Option<Arc<Entry>> {
+        self.index.read().entry(key).cloned()
+    }
+
+    /// Some of the disabled destinations, `limit` at most. Looks at all of them.
+    #[must_use]
+    pub fn disabled(&self, limit: usize) -> Vec<DestinationKey> {
+        self.index.read().disabled().take(limit).collect()
+    }
+
     /// A destination by its public id.
     #[must_use]
     pub fn destination(&self, tenant_id: &str, id: &str) -> Option<Arc<Entry>> {

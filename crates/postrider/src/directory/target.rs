@@ -1,6 +1,7 @@
 //! A destination, compiled: everything that matching, judging and sending need, and nothing that can be invalid.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Target {
     pub keyring: Keyring,
     /// A whole request, response body included: 1 to 60 s.
     pub timeout: Duration,
+    /// Requests per second that its owner allows; any number when absent.
+    pub rate_limit: Option<NonZeroU32>,
     /// Judges.
     pub policy: Arc<RetryPolicy>,
     /// Whether it gets nothing now.

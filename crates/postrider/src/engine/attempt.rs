@@ -138,9 +138,8 @@ async fn send(
     };
     count(parts, &target, &delivery, &report, &next, now);
     if target.policy.disables(&report.outcome) {
-        let directory = Arc::clone(&parts.directory);
         let reason = "the receiver answered 410 Gone".to_owned();
-        tokio::spawn(async move { directory.disable(delivery.destination, reason, now).await });
+        parts.directory.disable(delivery.destination, reason, now).await;
     }
     Done {
         finished: Finished {

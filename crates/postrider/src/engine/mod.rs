@@ -1,16 +1,20 @@
 //! The loop between store and network.
 //!
-//! [`Engine::start`] spawns three kinds of tasks. The *loop* ([`run`]) owns the dispatcher and performs its actions;
+//! [`Engine::start`] spawns four kinds of tasks. The *loop* ([`run`]) owns the dispatcher and performs its actions;
 //! it is the only one that decides what starts. *Attempts* ([`attempt`]) send and judge, one task each, and report to the
-//! loop. The *settler* ([`settle`]) commits judged results in order and tells the loop. A loop that dies is started
+//! loop. The *settler* ([`settle`]) commits judged results in order and tells the loop; the *keeper* ([`keep`]) writes the few
+//! states of breakers that outlive a restart. People ask the loop through [`control::Control`]. A loop that dies is started
 //! again from the store: what was in flight is sent again, nothing is lost.
 //!
 //! The engine knows neither SQL nor HTTP: [`Store`] and [`Courier`] are traits, and so is the clock, so that the simulation
 //! runs this very code on paused time.
 
 mod attempt;
+pub mod control;
+mod keep;
 mod run;
 mod settle;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +25,7 @@ use postrider_store::record::Payload;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::control::{Commands, Control};
 use self::run::Run;
 use crate::clock::Clock;
 use crate::courier::Courier;
@@ -73,6 +78,7 @@ impl Default for EngineConfig {
 #[derive(Debug)]
 pub struct EngineHandle {
     stop: watch::Sender<Option<Duration>>,
+    control: Control,
     supervisor: JoinHandle<Drained>,
 }
 
@@ -92,12 +98,23 @@ impl Engine {
     #[must_use]
     pub fn start(parts: Parts, config: EngineConfig) -> EngineHandle {
         let (stop, stopped) = watch::channel(None);
-        let supervisor = tokio::spawn(supervise(parts, config, stopped));
-        EngineHandle { stop, supervisor }
+        let (control, commands) = control::channel();
+        let supervisor = tokio::spawn(supervise(parts, config, stopped, commands));
+        EngineHandle {
+            stop,
+            control,
+            supervisor,
+        }
     }
 }
 
 impl EngineHandle {
+    /// Where to ask about destinations.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
     /// Starts nothing new, waits at most `grace` for requests that are out, and commits every result.
     pub async fn shutdown(self, grace: Duration) -> Drained {
         self.stop.send_replace(Some(grace));
@@ -110,11 +127,12 @@ async fn supervise(
     parts: Parts,
     config: EngineConfig,
     stopped: watch::Receiver<Option<Duration>>,
+    commands: Commands,
 ) -> Drained {
     let mut pause = RESTART_PAUSE;
     loop {
         parts.health.set(WORKER, WorkerState::Healthy);
-        let run = Run::new(parts.clone(), config.clone(), stopped.clone());
+        let run = Run::new(parts.clone(), config.clone(), stopped.clone(), commands.clone());
         match tokio::spawn(run.run()).await {
             Ok(drained) => return drained,
             Err(died) => {

@@ -1,21 +1,26 @@
 //! The loop: inputs into the dispatcher, its actions into tasks.
 
+use std::collections::HashSet;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::breaker::Change;
 use postrider_core::delivery::{PendingDelivery, WaitCause};
-use postrider_core::dispatcher::{Action, Dispatcher};
+use postrider_core::dispatcher::{Action, Dispatcher, Protection};
 use postrider_core::id::{DeliveryKey, DestinationKey};
 use postrider_store::StoreError;
 use postrider_store::feed::Arrivals;
 use postrider_store::record::{DueDelivery, DuePage, DueQuery, Settlement};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attempt::{Done, attempt_safely};
+use super::control::Commands;
+use super::keep::{Kept, keep};
 use super::settle::{Settled, settle};
 use super::{Drained, EngineConfig, Freight, Parts};
+use crate::directory::target::Target;
 use crate::telemetry::metrics::EngineGauges;
 
 /// Finished attempts that are taken in one turn of the loop.
@@ -32,15 +37,20 @@ type Read = (DestinationKey, Result<DuePage, StoreError>);
 
 /// The loop's state. All channels are bounded by the dispatcher's limits: as many results as were started.
 pub(super) struct Run {
-    parts: Parts,
+    pub(super) parts: Parts,
     max_read_bytes: usize,
-    dispatcher: Dispatcher<Freight>,
+    pub(super) dispatcher: Dispatcher<Freight>,
     tasks: JoinSet<()>,
     done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
     reads: (mpsc::UnboundedSender<Read>, mpsc::UnboundedReceiver<Read>),
     judged: mpsc::UnboundedSender<Settlement>,
     settled: mpsc::UnboundedReceiver<Settled>,
     settler: JoinHandle<()>,
+    /// Destinations of which the store keeps a state, or will.
+    pub(super) kept: HashSet<DestinationKey>,
+    pub(super) keeping: mpsc::UnboundedSender<Kept>,
+    keeper: JoinHandle<()>,
+    commands: Commands,
     stopped: watch::Receiver<Option<Duration>>,
 }
 
@@ -49,11 +59,17 @@ impl Run {
         parts: Parts,
         config: EngineConfig,
         stopped: watch::Receiver<Option<Duration>>,
+        commands: Commands,
     ) -> Self {
+        let (keeping, to_keep) = mpsc::unbounded_channel();
         let (judged, to_settle) = mpsc::unbounded_channel();
         let (tell_settled, settled) = mpsc::unbounded_channel();
         Self {
             settler: tokio::spawn(settle(parts.clone(), to_settle, tell_settled)),
+            keeper: tokio::spawn(keep(parts.clone(), to_keep)),
+            kept: HashSet::new(),
+            keeping,
+            commands,
             parts,
             max_read_bytes: config.max_read_bytes,
             dispatcher: Dispatcher::new(config.dispatcher),
@@ -85,19 +101,27 @@ impl Run {
                 }
                 Some(keys) = self.settled.recv() => self.take_settled(keys),
                 Some((destination, page)) = self.reads.1.recv() => self.take_read(destination, page),
+                command = self.commands.next() => self.obey(command),
+                ended = &mut self.settler => die_with_it(ended),
                 () = sleep_until(wake) => {}
             }
             while self.tasks.try_join_next().is_some() {}
         }
     }
 
-    /// Asks the store which destinations have something pending, until it answers or a stop is asked for.
+    /// Asks the store what was known of receivers and which destinations have something pending, until it answers or a
+    /// stop is asked for.
     async fn recover(&mut self) -> Option<Duration> {
         loop {
-            match self.parts.store.destinations_with_pending().await {
-                Ok(destinations) => {
+            match remembered(&self.parts).await {
+                Ok((protections, destinations)) => {
                     let now = self.parts.clock.now();
+                    for (destination, protection) in protections {
+                        self.kept.insert(destination);
+                        self.dispatcher.restore(destination, protection, now);
+                    }
                     for destination in destinations {
+                        self.limit(destination);
                         self.dispatcher.spilled(destination, now);
                     }
                     return None;
@@ -166,12 +190,15 @@ impl Run {
     fn take_arrivals(&mut self, arrivals: Arrivals) {
         let now = self.parts.clock.now();
         for DueDelivery { delivery, payload } in arrivals.accepted {
+            self.limit(delivery.destination);
             self.dispatcher.accepted(delivery, payload.map(Freight), now);
         }
         for delivery in arrivals.rescheduled.into_values() {
+            self.limit(delivery.destination);
             self.dispatcher.rescheduled(delivery, now);
         }
         for destination in arrivals.spilled {
+            self.limit(destination);
             self.dispatcher.spilled(destination, now);
         }
     }
@@ -179,21 +206,29 @@ impl Run {
     fn finish(&mut self, done: Done) {
         let now = self.parts.clock.now();
         let destination = done.finished.delivery.destination;
-        if done.pause {
+        // Enabled meanwhile: its lane was told before this came.
+        let disabled = |target: Arc<Target>| target.disabled;
+        if done.pause && self.parts.directory.target(destination).is_some_and(disabled) {
             self.dispatcher.pause(destination, now);
         }
+        self.limit(destination);
+        let learned = self.dispatcher.finished(done.finished, now);
+        let attempt = done
+            .settlement
+            .as_ref()
+            .and_then(|settlement| settlement.attempt.as_ref());
+        self.heed(destination, &learned, attempt, now);
         if let Some(settlement) = done.settlement {
             // The settler lives as long as this loop.
             let _ = self.judged.send(settlement);
         }
-        match self.dispatcher.finished(done.finished, now) {
-            Change::None => {}
-            Change::Opened { reason, until } => {
-                tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");
-            }
-            Change::Closed => {
-                tracing::info!(destination = %self.name(destination), "circuit breaker closed");
-            }
+    }
+
+    /// Tells the dispatcher how many requests per second the destination's owner allows now.
+    fn limit(&mut self, destination: DestinationKey) {
+        if let Some(target) = self.parts.directory.target(destination) {
+            let now = self.parts.clock.now();
+            self.dispatcher.limit(destination, target.rate_limit, now);
         }
     }
 
@@ -237,12 +272,16 @@ impl Run {
         while let Ok(done) = self.done.1.try_recv() {
             self.finish(done);
         }
-        drop(self.judged);
-        match timeout(grace.max(MIN_COMMIT_TIME), &mut self.settler).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the settler died during shutdown"),
+        drop((self.judged, self.keeping));
+        let commits = async { tokio::join!(&mut self.settler, &mut self.keeper) };
+        match timeout(grace.max(MIN_COMMIT_TIME), commits).await {
+            Ok((Ok(()), Ok(()))) => {}
+            Ok((Err(error), _) | (_, Err(error))) => {
+                tracing::error!(%error, "a writing task died during shutdown");
+            }
             Err(_) => {
                 self.settler.abort();
+                self.keeper.abort();
                 tracing::error!(
                     "results could not be recorded in time; their requests are repeated after the next start"
                 );
@@ -251,11 +290,27 @@ impl Run {
         Drained { given_up }
     }
 
-    fn name(&self, destination: DestinationKey) -> String {
+    pub(super) fn name(&self, destination: DestinationKey) -> String {
         self.parts
             .directory
             .target(destination)
             .map_or_else(|| destination.to_string(), |t| t.id.clone())
+    }
+}
+
+/// What an earlier process left: what it knew of receivers, and who has pending deliveries.
+async fn remembered(
+    parts: &Parts,
+) -> Result<(Vec<(DestinationKey, Protection)>, Vec<DestinationKey>), StoreError> {
+    let protections = parts.store.protections().await?;
+    Ok((protections, parts.store.destinations_with_pending().await?))
+}
+
+/// Without the settler nothing would be recorded and nobody would see it: the loop dies too, and is started again.
+fn die_with_it(ended: Result<(), JoinError>) -> ! {
+    match ended {
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        Ok(()) | Err(_) => panic!("the settler ended although the loop goes on"),
     }
 }
 

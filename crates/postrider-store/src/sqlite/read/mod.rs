@@ -12,6 +12,7 @@ mod filter;
 pub(super) mod lane;
 mod lookup;
 pub(super) mod policies;
+pub(super) mod protection;
 pub(super) mod stats;
 mod walk;
 

@@ -9,6 +9,7 @@ pub(super) mod destinations;
 pub(super) mod index;
 pub(super) mod names;
 pub(super) mod policies;
+pub(super) mod protection;
 pub(super) mod retry;
 pub(super) mod settle;
 mod statements;

@@ -32,6 +32,9 @@ pub(super) fn mark_deleted(work: &mut Work<'_>, destination: i64, now: Timestamp
     work.conn
         .prepare_cached("UPDATE destination SET deleted_at = ?2, credentials = x'' WHERE key = ?1")?
         .execute((destination, now.as_millis()))?;
+    work.conn
+        .prepare_cached("DELETE FROM protection WHERE destination = ?1")?
+        .execute([destination])?;
     work.names.deleted(destination);
     work.unswept.push(destination);
     Ok(())

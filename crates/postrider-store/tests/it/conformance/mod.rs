@@ -10,6 +10,7 @@ pub(crate) mod lane;
 pub(crate) mod listing;
 pub(crate) mod paging;
 pub(crate) mod policies;
+pub(crate) mod protection;
 pub(crate) mod settle;
 
 use std::sync::Arc;
@@ -65,6 +66,9 @@ macro_rules! conformance_suite {
             filters::filters_of_deliveries_and_attempts,
             listing::deleted_destinations_keep_their_names,
             paging::pages_are_exact_while_rows_arrive,
+            protection::a_state_is_kept_until_it_is_replaced_or_forgotten,
+            protection::a_deleted_destination_leaves_no_state,
+            protection::a_backlog_is_counted_up_to_a_bound,
             settle::a_success_ends_the_delivery,
             settle::a_retry_keeps_plan_and_progress_over_a_restart,
             settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,

@@ -98,7 +98,7 @@ async fn every_wrong_field_is_named_at_once() {
     );
     let body = json!({
         "id": "a\u{0}", "type": "carrier_pigeon", "topics": [1], "filter": [],
-        "config": { "url": 7, "timeout_seconds": 61, "colour": "red" },
+        "config": { "url": 7, "timeout_seconds": 61, "rate_limit_per_second": 0, "colour": "red" },
         "credentials": { "secret": "short", "rotate_secret": true, "pin": "1" },
         "delivery_metadata": { "a": {} }, "metadata": "x", "disabled_at": "2027-01-01", "retry_policy": 3,
     });
@@ -116,6 +116,7 @@ async fn every_wrong_field_is_named_at_once() {
         "filter must be an object",
         "config.url ",
         "config.timeout_seconds must be a whole number from 1 to 60",
+        "config.rate_limit_per_second must be a whole number from 1 to 100000",
         "config.colour is forbidden",
         "credentials.secret is invalid",
         "credentials.rotate_secret is forbidden",

@@ -1,3 +1,5 @@
+//! Retry policies: named ones, a preview, the effective one of a destination.
+
 use std::time::Duration;
 
 use postrider::directory::Rules;

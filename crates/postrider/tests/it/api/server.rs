@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use postrider::api::{ApiConfig, App, router};
 use postrider::clock::Clock;
 use postrider::directory::{Directory, Rules};
+use postrider::engine::control::Control;
 use postrider::telemetry::health::Health;
 use postrider::telemetry::metrics::Metrics;
 use postrider_core::guard::Guard;
@@ -67,6 +68,14 @@ impl Answer {
     }
 }
 
+/// With the two keys.
+pub(super) fn config() -> ApiConfig {
+    ApiConfig {
+        api_keys: vec![Secret::new(KEY), Secret::new(OTHER_KEY)],
+        ..ApiConfig::default()
+    }
+}
+
 pub(super) struct Server {
     pub(super) router: Router,
     pub(super) store: Arc<SqliteStore>,
@@ -83,10 +92,7 @@ impl Server {
     }
 
     pub(super) async fn with(rules: Rules, configure: impl FnOnce(&mut ApiConfig)) -> Self {
-        let mut config = ApiConfig {
-            api_keys: vec![Secret::new(KEY), Secret::new(OTHER_KEY)],
-            ..ApiConfig::default()
-        };
+        let mut config = config();
         configure(&mut config);
         Self::open(tempfile::tempdir().unwrap(), rules, config, START).await
     }
@@ -116,6 +122,7 @@ impl Server {
         let app = App {
             store: store.clone(),
             directory: Arc::clone(&directory),
+            engine: Control::default(),
             clock: clock.clone(),
             health: health.clone(),
             metrics: Arc::new(Metrics::default()),

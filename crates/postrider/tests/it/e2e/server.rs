@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::Method;
@@ -19,13 +20,18 @@ const START: Duration = Duration::from_secs(60);
 /// The binary that this run has built.
 pub(super) const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
-/// A port that nobody listens on at the moment.
+/// A port that nobody listens on at the moment, and that nobody gets by chance before it is used: below those that the
+/// system gives to outgoing connections (Linux: from 32768), and not the one of another test process.
 pub(super) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let candidates = std::iter::repeat_with(|| {
+        let number = std::process::id() * 64 + TAKEN.fetch_add(1, Ordering::Relaxed);
+        u16::try_from(15_000 + number % 17_000).unwrap()
+    });
+    candidates
+        .take(17_000)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("one of 17,000 ports is free")
 }
 
 /// A server and its data. Killed when dropped.

@@ -1,6 +1,5 @@
 //! The tour of the front page, pasted into a shell as it stands there.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -63,33 +62,33 @@ async fn listening(port: u16) {
     .await;
 }
 
+/// The binary of this run instead of `cargo run`, and other ports: all at once, or a new one could hold an old one's digits.
+fn adapt(block: &str, ports: &[(u16, u16)]) -> String {
+    let mut block = block.replace("cargo run --release --", BINARY);
+    for (from, _) in ports {
+        block = block.replace(&from.to_string(), &format!("<{from}>"));
+    }
+    for (from, to) in ports {
+        block = block.replace(&format!("<{from}>"), &to.to_string());
+    }
+    block
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pasted_as_it_stands_it_works() {
     let folder = TempDir::new().unwrap();
     // The page's own ports may be in use here; the binary is built already.
-    let ports: BTreeMap<u16, u16> = [3333, 4000, 4001]
-        .into_iter()
-        .map(|port| (port, free_port()))
-        .collect();
-    let adapted: Vec<_> = blocks()
-        .iter()
-        .map(|block| {
-            let mut block = block.replace("cargo run --release --", BINARY);
-            for (from, to) in &ports {
-                block = block.replace(&from.to_string(), &to.to_string());
-            }
-            block
-        })
-        .collect();
+    let ports = [3333, 4000, 4001].map(|port: u16| (port, free_port()));
+    let adapted: Vec<_> = blocks().iter().map(|block| adapt(block, &ports)).collect();
     let [server, sink, broken, tour] = adapted.as_slice() else {
         panic!("the tour has four blocks: server, sink, broken sink, requests")
     };
-    let server = server.replace(" dev ", &format!(" dev --listen 127.0.0.1:{} ", ports[&3333]));
+    let server = server.replace(" dev ", &format!(" dev --listen 127.0.0.1:{} ", ports[0].1));
     let _server = bash(&server, folder.path(), "server.txt");
     let _sink = bash(sink, folder.path(), "sink.txt");
     let _broken = bash(broken, folder.path(), "broken.txt");
-    for port in ports.values() {
-        listening(*port).await;
+    for (_, port) in ports {
+        listening(port).await;
     }
     let mut shell = bash(tour, folder.path(), "tour.txt");
     let status = eventually("the tour ends", BOUND, async || shell.0.try_wait().unwrap()).await;

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use postrider_core::dispatcher::Protection;
 use postrider_core::id::{DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
 use postrider_store::feed::Feed;
 use postrider_store::page::Page;
 use postrider_store::record::{
-    Accepted, Attempt, AttemptQuery, Changed, Created, Delivery, DeliveryQuery, Destination, DuePage,
-    DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange, PolicyDeleted,
-    PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
+    Accepted, Attempt, AttemptQuery, Backlog, Changed, Created, Delivery, DeliveryQuery, Destination,
+    DuePage, DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange,
+    PolicyDeleted, PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
 use postrider_store::{Store, StoreError};
 use tokio::runtime::Handle;
@@ -145,6 +146,21 @@ impl Store for Held {
     ) -> Result<Retried, StoreError> {
         let (tenant, event_id) = (tenant.map(ToOwned::to_owned), event_id.to_owned());
         hold!(self, store => store.retry(tenant.as_deref(), &event_id, destination, now))
+    }
+
+    async fn keep_protection(
+        &self,
+        changes: Vec<(DestinationKey, Option<Protection>)>,
+    ) -> Result<(), StoreError> {
+        hold!(self, store => store.keep_protection(changes))
+    }
+
+    async fn protections(&self) -> Result<Vec<(DestinationKey, Protection)>, StoreError> {
+        hold!(self, store => store.protections())
+    }
+
+    async fn backlog(&self, destination: DestinationKey, at_most: u32) -> Result<Backlog, StoreError> {
+        hold!(self, store => store.backlog(destination, at_most))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Page<Event>, StoreError> {

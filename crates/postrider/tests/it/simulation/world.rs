@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use postrider::clock::Clock;
 use postrider::courier::{Courier, Parcel, Report};
 use postrider::directory::{Directory, Rules};
+use postrider::engine::control::Control;
 use postrider::engine::{Engine, EngineConfig, EngineHandle, Parts};
 use postrider::telemetry::health::Health;
 use postrider::telemetry::metrics::{Metrics, MetricsConfig};
@@ -215,6 +216,13 @@ impl World {
             health: Health::default(),
         };
         self.engine = Some(Engine::start(parts, self.config.clone()));
+    }
+
+    /// Where to ask the running engine.
+    pub(super) fn control(&self) -> Control {
+        self.engine
+            .as_ref()
+            .map_or_else(Control::default, EngineHandle::control)
     }
 
     pub(super) async fn stop(&mut self, grace: Duration) {

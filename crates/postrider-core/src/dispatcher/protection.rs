@@ -1,0 +1,122 @@
+//! What is known about receivers, from outside: kept over a restart, looked at, and reset.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::Dispatcher;
+use super::lane::Limit;
+use super::queue::Payload;
+use super::view::{LaneView, Severity};
+use crate::breaker::{Breaker, BreakerSnapshot, Change};
+use crate::id::DestinationKey;
+use crate::streak::{Notice, Streak};
+use crate::time::Timestamp;
+
+/// What outlives a restart: a receiver that is down must not be let loose upon, and days of failure not be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection {
+    /// The breaker, when it is not closed.
+    pub breaker: Option<BreakerSnapshot>,
+    /// Failures since the last success, as they were when this was kept.
+    pub streak: Streak,
+}
+
+/// What the end of an attempt changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learned {
+    /// Of the breaker.
+    pub change: Change,
+    /// Of the failures in a row.
+    pub notice: Notice,
+}
+
+impl Learned {
+    pub(super) const NOTHING: Self = Self {
+        change: Change::None,
+        notice: Notice {
+            alert: None,
+            give_up: false,
+        },
+    };
+}
+
+impl<P: Payload> Dispatcher<P> {
+    /// What to keep of a destination now; `None` when there is nothing worth it.
+    #[must_use]
+    pub fn protection(&self, destination: DestinationKey) -> Option<Protection> {
+        let lane = self.lanes.get(&destination)?;
+        let breaker = lane.breaker.snapshot();
+        let is_well = breaker.is_none() && lane.streak.failures() == 0;
+        (!is_well).then_some(Protection {
+            breaker,
+            streak: lane.streak,
+        })
+    }
+
+    /// As it was kept, before anything of the destination was sent.
+    pub fn restore(&mut self, destination: DestinationKey, kept: Protection, now: Timestamp) {
+        let window = self.config.window;
+        let lane = self.lane(destination, now);
+        lane.streak = kept.streak;
+        if let Some(snapshot) = kept.breaker {
+            lane.breaker = Breaker::restore(destination.0.unsigned_abs(), snapshot);
+            lane.window.restart(&window);
+        }
+    }
+
+    /// Somebody says that the receiver is well: breaker, hold and failures in a row are forgotten, the window starts
+    /// from its floor.
+    pub fn reset(&mut self, destination: DestinationKey, now: Timestamp) -> Change {
+        let window = self.config.window;
+        let Some(lane) = self.lanes.get_mut(&destination) else {
+            return Change::None;
+        };
+        lane.streak = Streak::default();
+        let was_held = lane.hold_until.take().is_some();
+        let change = lane.breaker.reset(now);
+        if was_held || change == Change::Closed {
+            lane.window.restart(&window);
+        }
+        self.list(destination);
+        change
+    }
+
+    /// Requests per second that the destination allows; `None` for any number.
+    pub fn limit(&mut self, destination: DestinationKey, per_second: Option<NonZeroU32>, now: Timestamp) {
+        let known = self.lanes.get(&destination).and_then(|lane| lane.rate);
+        if known.map(|limit| limit.per_second) != per_second {
+            self.lane(destination, now).rate = per_second.map(Limit::new);
+            self.list(destination);
+        }
+    }
+
+    /// A destination as it is now, also when it has no lane.
+    #[must_use]
+    pub fn view(&self, destination: DestinationKey, now: Timestamp) -> LaneView {
+        let config = &self.config;
+        match self.lanes.get(&destination) {
+            Some(lane) => LaneView::of(destination, lane, self.lane_limit(), config, now),
+            None => {
+                let idle = super::Lane::<P>::new(destination, &config.window, now);
+                LaneView::of(destination, &idle, self.lane_limit(), config, now)
+            }
+        }
+    }
+
+    /// The `limit` destinations that are worst off, worst first. Looks at every lane, so at most once a second, say.
+    #[must_use]
+    pub fn worst(&self, limit: usize, now: Timestamp) -> Vec<LaneView> {
+        let mut ranked: Vec<_> = self
+            .lanes
+            .iter()
+            .map(|(key, lane)| (std::cmp::Reverse(Severity::of(lane, now)), *key))
+            .collect();
+        if limit < ranked.len() {
+            ranked.select_nth_unstable(limit);
+            ranked.truncate(limit);
+        }
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, key)| self.view(key, now)).collect()
+    }
+}

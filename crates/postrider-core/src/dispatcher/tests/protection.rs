@@ -1,0 +1,159 @@
+//! What protects a receiver, on the level of lanes: limits per second, failures in a row, what outlives a restart.
+
+use std::num::NonZeroU32;
+
+use super::*;
+
+fn dispatcher_with(keys: std::ops::Range<i64>) -> Dispatcher<Bytes> {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig::default());
+    for key in keys {
+        dispatcher.accepted(pending(key, 1, START), None, START);
+    }
+    dispatcher
+}
+
+/// Answers everything that starts with `status`, at once, until `end`; the instants of the starts.
+fn run(dispatcher: &mut Dispatcher<Bytes>, status: u16, end: Timestamp) -> Vec<Timestamp> {
+    let mut now = START;
+    let mut starts = Vec::new();
+    while now <= end {
+        while let Some(action) = dispatcher.next_action(now) {
+            let Action::Start(delivery, ..) = action else {
+                continue;
+            };
+            starts.push(now);
+            dispatcher.finished(answered(delivery, status), now);
+            dispatcher.settled([(delivery.destination, delivery.key)], now);
+        }
+        let Some((next, _)) = dispatcher.poll_timeout() else {
+            break;
+        };
+        now = next;
+    }
+    starts
+}
+
+/// Opens the breaker of destination 1 by five failures.
+fn open(dispatcher: &mut Dispatcher<Bytes>) -> Timestamp {
+    assert_eq!(run(dispatcher, 500, START).len(), 5);
+    let view = dispatcher.view(DestinationKey(1), START);
+    assert_eq!(view.standing, Standing::Open);
+    view.until.unwrap()
+}
+
+#[test]
+fn a_limit_of_ten_a_second_gives_no_more_than_eleven_in_any_second() {
+    let mut dispatcher = dispatcher_with(0..1_000);
+    dispatcher.limit(DestinationKey(1), NonZeroU32::new(10), START);
+    let starts = run(&mut dispatcher, 200, at(3_600_000));
+    assert_eq!(starts.len(), 1_000);
+    for (n, first) in starts.iter().enumerate() {
+        let within = starts[n..]
+            .iter()
+            .take_while(|at| at.since(*first) < Duration::from_secs(1));
+        assert!(within.count() <= 11, "from {first}");
+    }
+    let took = starts[999].since(starts[0]);
+    assert!(took <= Duration::from_secs(100), "and it is used: {took:?}");
+}
+
+#[test]
+fn a_limit_can_be_taken_away() {
+    let mut dispatcher = dispatcher_with(0..10);
+    dispatcher.limit(DestinationKey(1), NonZeroU32::new(1), START);
+    assert_eq!(run(&mut dispatcher, 200, START).len(), 1);
+    let view = dispatcher.view(DestinationKey(1), START);
+    assert_eq!(
+        (view.standing, view.until),
+        (Standing::RateLimited, Some(at(990)))
+    );
+    dispatcher.limit(DestinationKey(1), None, START);
+    assert_eq!(run(&mut dispatcher, 200, START).len(), 9);
+}
+
+#[test]
+fn what_is_kept_brings_an_open_breaker_back_with_a_single_probe() {
+    let mut before = dispatcher_with(0..8);
+    let until = open(&mut before);
+    let kept = before.protection(DestinationKey(1)).unwrap();
+    let mut after = dispatcher_with(5..8);
+    after.restore(DestinationKey(1), kept, at(1));
+    assert!(after.next_action(at(1)).is_none());
+    assert_eq!(after.poll_timeout().map(|(at, _)| at), Some(until));
+    assert!(started(after.next_action(until)).is_some());
+    assert!(after.next_action(until).is_none(), "one probe");
+    assert_eq!(after.view(DestinationKey(1), until).failures, 5);
+}
+
+#[test]
+fn a_reset_lets_one_go_at_once() {
+    let mut dispatcher = dispatcher_with(0..8);
+    open(&mut dispatcher);
+    assert_eq!(dispatcher.reset(DestinationKey(1), at(1)), Change::Closed);
+    assert!(started(dispatcher.next_action(at(1))).is_some());
+    assert!(
+        dispatcher.next_action(at(1)).is_none(),
+        "and the window starts from one"
+    );
+    assert_eq!(dispatcher.protection(DestinationKey(1)), None);
+    assert_eq!(dispatcher.reset(DestinationKey(99), at(1)), Change::None);
+}
+
+#[test]
+fn a_lane_that_knows_of_trouble_is_not_forgotten() {
+    let mut dispatcher = dispatcher_with(0..5);
+    open(&mut dispatcher);
+    dispatcher.sweep(at(86_400_000));
+    assert!(dispatcher.protection(DestinationKey(1)).is_some());
+}
+
+#[test]
+fn the_worst_come_first() {
+    let mut dispatcher = dispatcher_with(0..5);
+    open(&mut dispatcher);
+    dispatcher.accepted(pending(20, 2, START), None, START);
+    dispatcher.accepted(pending(30, 3, START), None, START);
+    while let Some(action) = dispatcher.next_action(START) {
+        let Action::Start(delivery, ..) = action else {
+            continue;
+        };
+        let status = if delivery.key.0 == 20 { 200 } else { 404 };
+        dispatcher.finished(answered(delivery, status), START);
+    }
+    let order = |limit| {
+        let views = dispatcher.worst(limit, at(1));
+        views.iter().map(|view| view.destination.0).collect::<Vec<_>>()
+    };
+    assert_eq!(order(10), [1, 3, 2]);
+    assert_eq!(order(1), [1]);
+}
+
+#[test]
+fn a_lane_explains_itself() {
+    let mut dispatcher = dispatcher_with(0..8);
+    let say = |dispatcher: &Dispatcher<Bytes>, destination, now| {
+        dispatcher.view(DestinationKey(destination), now).explanation()
+    };
+    assert_eq!(say(&dispatcher, 1, START), "Deliveries flow.");
+    assert_eq!(say(&dispatcher, 9, START), "Nothing waits.");
+    let until = open(&mut dispatcher);
+    let reason = "5 of the last 5 attempts failed, the last: 500";
+    assert_eq!(
+        say(&dispatcher, 1, START),
+        format!(
+            "Nothing is sent before {until}, when one request goes out as a probe: the circuit breaker is open, because {reason}."
+        )
+    );
+    assert!(dispatcher.next_action(until).is_some());
+    assert_eq!(
+        say(&dispatcher, 1, until),
+        format!(
+            "One request is out as a probe, and the others wait for its answer: the circuit breaker had opened, because {reason}."
+        )
+    );
+    dispatcher.pause(DestinationKey(1), until);
+    assert_eq!(
+        say(&dispatcher, 1, until),
+        "Nothing is sent, because the destination is disabled."
+    );
+}

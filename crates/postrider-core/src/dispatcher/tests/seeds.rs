@@ -1,0 +1,301 @@
+//! Receivers of every kind beside each other, for many seeds: what protects them holds at every step.
+//!
+//! The network, the store and the clock are a list of things to come. What the dispatcher must obey is written down here a
+//! second time, from what it announced, and compared with what it starts.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use super::*;
+use crate::outcome::{Answer, ErrorKind};
+
+const SEEDS: u64 = 200;
+const DESTINATIONS: i64 = 6;
+const EVENTS: i64 = 40;
+/// Every receiver is well from here on.
+const RECOVERY: Duration = Duration::from_secs(240);
+const RATE: u32 = 5;
+/// With slots enough, a well receiver's delivery never waits longer than this for its first attempt.
+const PATIENCE: Duration = Duration::from_secs(2);
+const WELL: i64 = 0;
+const LIMITED: i64 = 1;
+
+#[derive(Debug)]
+enum Coming {
+    Published(PendingDelivery),
+    Answered(PendingDelivery, Outcome, Duration),
+    Committed(PendingDelivery, Option<PendingDelivery>),
+    Read(DestinationKey, Vec<PendingDelivery>, bool),
+}
+
+/// What is known of one receiver, apart from the dispatcher.
+#[derive(Debug, Default)]
+struct Shadow {
+    open_until: Option<Timestamp>,
+    hold_until: Option<Timestamp>,
+    in_flight: u32,
+    starts: Vec<Timestamp>,
+}
+
+struct Network {
+    seed: u64,
+    draws: u64,
+    now: Timestamp,
+    config: DispatcherConfig,
+    dispatcher: Dispatcher<Bytes>,
+    coming: BTreeMap<(Timestamp, u64), Coming>,
+    /// Pending rows.
+    rows: BTreeMap<DeliveryKey, PendingDelivery>,
+    /// Started, and not committed yet.
+    owned: HashSet<DeliveryKey>,
+    unsettled: usize,
+    shadows: BTreeMap<DestinationKey, Shadow>,
+    succeeded: HashSet<DeliveryKey>,
+}
+
+impl Network {
+    fn new(seed: u64) -> Self {
+        let config = DispatcherConfig {
+            max_in_flight: [6, 12, 48][usize::try_from(seed % 3).unwrap()],
+            max_unsettled: 64,
+            max_lane: 8,
+            max_queued: 60,
+            window: WindowConfig {
+                ceiling: 6,
+                ..WindowConfig::default()
+            },
+            breaker: BreakerConfig {
+                max_open: Duration::from_secs(60),
+                ..BreakerConfig::default()
+            },
+            ..DispatcherConfig::default()
+        };
+        let mut network = Self {
+            seed,
+            draws: 0,
+            now: START,
+            dispatcher: Dispatcher::new(config.clone()),
+            config,
+            coming: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            owned: HashSet::new(),
+            unsettled: 0,
+            shadows: BTreeMap::new(),
+            succeeded: HashSet::new(),
+        };
+        network
+            .dispatcher
+            .limit(DestinationKey(LIMITED), NonZeroU32::new(RATE), START);
+        for n in 0..DESTINATIONS * EVENTS {
+            let due = at(network.draw(60_000));
+            network.later(due, Coming::Published(pending(n, n % DESTINATIONS, due)));
+        }
+        network
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.draws += 1;
+        hash::mix(self.seed, self.draws) % below
+    }
+
+    fn later(&mut self, when: Timestamp, what: Coming) {
+        let order = self.draws;
+        self.draws += 1;
+        self.coming.insert((when, order), what);
+    }
+
+    /// What a receiver answers, and after how long.
+    fn answer(&mut self, destination: DestinationKey) -> (Outcome, Duration) {
+        let quick = Duration::from_millis(10 + self.draw(90));
+        let is_well = self.now >= START.plus(RECOVERY);
+        let outcome = match destination.0 {
+            _ if is_well => Outcome::status(200),
+            WELL | LIMITED => Outcome::status(200),
+            2 => Outcome::status(503),
+            3 => return (Outcome::Failed(ErrorKind::Timeout), Duration::from_secs(15)),
+            4 if self.draw(100) < 40 => Outcome::status(500),
+            5 if self.draw(100) < 20 => Outcome::Answered(Answer {
+                status: 429,
+                retry_after: Some(Duration::from_secs(3)),
+                location: None,
+            }),
+            _ => Outcome::status(200),
+        };
+        (outcome, quick)
+    }
+
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            while let Some(action) = self.dispatcher.next_action(self.now) {
+                match action {
+                    Action::Start(delivery, ..) => self.start(delivery),
+                    Action::Refill {
+                        destination,
+                        skip,
+                        limit,
+                    } => self.read(destination, &skip, limit),
+                }
+            }
+            let timer = self.dispatcher.poll_timeout().map(|(at, _)| at);
+            let coming = self.coming.first_key_value().map(|((at, _), _)| *at);
+            let Some(next) = timer.into_iter().chain(coming).min() else {
+                return;
+            };
+            self.now = next.max(self.now);
+            while let Some(entry) = self
+                .coming
+                .first_entry()
+                .filter(|entry| entry.key().0 <= self.now)
+            {
+                let what = entry.remove();
+                self.happen(what);
+            }
+        }
+        panic!("it does not come to an end");
+    }
+
+    fn start(&mut self, delivery: PendingDelivery) {
+        let (now, seed) = (self.now, self.seed);
+        assert!(delivery.plan.due_at <= now, "seed {seed}: before its time");
+        assert!(self.owned.insert(delivery.key), "seed {seed}: started twice");
+        let is_first = delivery.progress.attempts == 0;
+        if delivery.destination.0 == WELL && is_first && self.config.max_in_flight == 48 {
+            let waited = now.since(delivery.plan.due_at);
+            assert!(waited <= PATIENCE, "seed {seed}: starved for {waited:?}");
+        }
+        let shadow = self.shadows.entry(delivery.destination).or_default();
+        if let Some(until) = shadow.open_until {
+            assert!(now >= until, "seed {seed}: open means no traffic");
+            assert_eq!(shadow.in_flight, 0, "seed {seed}: half open is one request");
+        }
+        let is_held = shadow.hold_until.is_some_and(|until| now < until);
+        assert!(!is_held, "seed {seed}: started during a hold");
+        shadow.in_flight += 1;
+        shadow.starts.push(now);
+        assert!(
+            shadow.in_flight <= self.config.window.ceiling,
+            "seed {seed}: window"
+        );
+        if delivery.destination.0 == LIMITED {
+            let second = now.since(START).saturating_sub(Duration::from_millis(999));
+            let recent = shadow.starts.iter().rev();
+            let recent = recent.take_while(|start| start.since(START) >= second).count();
+            assert!(recent <= RATE as usize + 1, "seed {seed}: {recent} in a second");
+        }
+        let in_flight: u32 = self.shadows.values().map(|shadow| shadow.in_flight).sum();
+        assert!(
+            in_flight as usize <= self.config.max_in_flight,
+            "seed {seed}: slots"
+        );
+        assert!(self.unsettled <= self.config.max_unsettled + in_flight as usize);
+        let (outcome, latency) = self.answer(delivery.destination);
+        self.later(now.plus(latency), Coming::Answered(delivery, outcome, latency));
+    }
+
+    fn read(&mut self, destination: DestinationKey, skip: &HashSet<DeliveryKey>, limit: usize) {
+        let mut rows: Vec<_> = self
+            .rows
+            .values()
+            .filter(|row| row.destination == destination && !skip.contains(&row.key))
+            .copied()
+            .collect();
+        rows.sort_by_key(|row| (row.plan.due_at, row.key));
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let delay = Duration::from_millis(1 + self.draw(5));
+        self.later(self.now.plus(delay), Coming::Read(destination, rows, more));
+    }
+
+    fn happen(&mut self, what: Coming) {
+        let now = self.now;
+        match what {
+            Coming::Published(delivery) => {
+                self.rows.insert(delivery.key, delivery);
+                self.dispatcher.accepted(delivery, None, now);
+            }
+            Coming::Read(destination, rows, more) => {
+                let rows = rows.into_iter().map(|row| (row, None));
+                self.dispatcher.refilled(destination, rows, more, now);
+            }
+            Coming::Answered(delivery, outcome, latency) => self.finish(delivery, outcome, latency),
+            Coming::Committed(delivery, again) => {
+                match again {
+                    Some(again) => self.rows.insert(again.key, again),
+                    None => self.rows.remove(&delivery.key),
+                };
+                self.unsettled -= 1;
+                self.dispatcher
+                    .settled([(delivery.destination, delivery.key)], now);
+            }
+        }
+        let queued = self.dispatcher.load().queued;
+        let most = self.config.max_queued + usize::try_from(DESTINATIONS).unwrap() * MIN_LANE;
+        assert!(queued <= most, "seed {}: {queued} in memory", self.seed);
+    }
+
+    fn finish(&mut self, delivery: PendingDelivery, outcome: Outcome, latency: Duration) {
+        let now = self.now;
+        let again = if matches!(outcome, Outcome::Answered(Answer { status: 200, .. })) {
+            assert!(self.succeeded.insert(delivery.key), "seed {}", self.seed);
+            None
+        } else {
+            let mut again = delivery;
+            again.progress.attempts += 1;
+            again.plan.due_at = now.plus(Duration::from_millis(500 + self.draw(5_000)));
+            Some(again)
+        };
+        let hold_until = match &outcome {
+            Outcome::Answered(Answer { retry_after, .. }) => retry_after.map(|wait| now.plus(wait)),
+            Outcome::Failed(_) => None,
+        };
+        self.owned.remove(&delivery.key);
+        self.unsettled += 1;
+        let shadow = self.shadows.entry(delivery.destination).or_default();
+        shadow.in_flight -= 1;
+        shadow.hold_until = shadow.hold_until.max(hold_until);
+        let learned = self.dispatcher.finished(
+            Finished {
+                latency,
+                hold_until,
+                again: again.map(|again| (again, None)),
+                outcome: Some(outcome),
+                ..answered(delivery, 0)
+            },
+            now,
+        );
+        match learned.change {
+            Change::None => {}
+            Change::Opened { until, .. } => shadow.open_until = Some(until),
+            Change::Closed => shadow.open_until = None,
+        }
+        let delay = Duration::from_millis(1 + self.draw(20));
+        self.later(now.plus(delay), Coming::Committed(delivery, again));
+    }
+}
+
+#[test]
+fn receivers_are_protected_and_nothing_is_lost_whatever_the_seed() {
+    let (mut opened, mut held) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut network = Network::new(seed);
+        network.run();
+        let all = usize::try_from(DESTINATIONS * EVENTS).unwrap();
+        assert_eq!(network.succeeded.len(), all, "seed {seed}: each arrives");
+        assert!(network.rows.is_empty(), "seed {seed}: and leaves the store");
+        let load = network.dispatcher.load();
+        assert_eq!(
+            (load.in_flight, load.unsettled, load.queued),
+            (0, 0, 0),
+            "seed {seed}"
+        );
+        let down = &network.shadows[&DestinationKey(2)];
+        opened += usize::from(down.starts.len() > usize::try_from(EVENTS).unwrap());
+        held += usize::from(network.shadows[&DestinationKey(5)].hold_until.is_some());
+    }
+    let seeds = usize::try_from(SEEDS).unwrap();
+    assert_eq!(
+        (opened, held),
+        (seeds, seeds),
+        "every seed has breakers and holds"
+    );
+}

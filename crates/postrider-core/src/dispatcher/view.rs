@@ -1,0 +1,193 @@
+//! A lane as people see it: what stops it, until when, and why, in a word and in a sentence.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::DispatcherConfig;
+use super::lane::{Blocked, Lane, Rest};
+use super::queue::Payload;
+use crate::breaker::{BreakerSnapshot, BreakerState};
+use crate::id::DestinationKey;
+use crate::time::Timestamp;
+use crate::words::words;
+
+words! {
+    /// What a lane does, in a word.
+    pub enum Standing {
+        /// Nothing stops what is due.
+        Flowing = 0 => "flowing",
+        /// Nothing is due.
+        Idle = 1 => "idle",
+        /// As many requests are out as may be.
+        WindowFull = 2 => "window_full",
+        /// The next request would be one too many for this second.
+        RateLimited = 3 => "rate_limited",
+        /// The receiver asked for a pause.
+        Held = 4 => "held",
+        /// The circuit breaker is open.
+        Open = 5 => "open",
+        /// A probe may go, or is out.
+        Probing = 6 => "probing",
+        /// The destination is disabled.
+        Disabled = 7 => "disabled",
+    }
+}
+
+/// A destination's lane at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneView {
+    /// Whose.
+    pub destination: DestinationKey,
+    /// What it does.
+    pub standing: Standing,
+    /// Until when at least nothing more is sent, if that is known.
+    pub until: Option<Timestamp>,
+    /// The breaker in a word.
+    pub breaker: BreakerState,
+    /// Why it is not closed.
+    pub opening: Option<BreakerSnapshot>,
+    /// The receiver asked for no request before this.
+    pub hold_until: Option<Timestamp>,
+    /// Requests that may be out.
+    pub window: u32,
+    /// The most that [`LaneView::window`] can grow to.
+    pub ceiling: u32,
+    /// The latency that is taken for normal.
+    pub baseline: Option<Duration>,
+    /// Requests per second that its owner allows.
+    pub rate: Option<NonZeroU32>,
+    /// Requests that are out.
+    pub in_flight: u32,
+    /// Deliveries that wait in memory.
+    pub queued: usize,
+    /// Whether the store may have more.
+    pub more_in_store: bool,
+    /// Due time of the first that waits in memory.
+    pub next_due_at: Option<Timestamp>,
+    /// Failures since the last success.
+    pub failures: u32,
+    /// When the first of these was.
+    pub failing_since: Option<Timestamp>,
+}
+
+impl LaneView {
+    pub(super) fn of<P: Payload>(
+        destination: DestinationKey,
+        lane: &Lane<P>,
+        limit: u32,
+        config: &DispatcherConfig,
+        now: Timestamp,
+    ) -> Self {
+        let next_due_at = lane.queue.next_due();
+        let breaker = lane.breaker.state(now);
+        let (standing, until) = match lane.blocked(limit, now) {
+            Some(Blocked::Paused) => (Standing::Disabled, None),
+            Some(Blocked::Hold(until)) => (Standing::Held, Some(until)),
+            Some(Blocked::Breaker(until)) => (Standing::Open, Some(until)),
+            Some(Blocked::Probe) => (Standing::Probing, None),
+            Some(Blocked::Window) if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
+            Some(Blocked::Window) => (Standing::WindowFull, None),
+            Some(Blocked::Rate(at)) => (Standing::RateLimited, Some(at)),
+            Some(Blocked::Idle) => (Standing::Idle, next_due_at),
+            None if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
+            None => (Standing::Flowing, None),
+        };
+        Self {
+            destination,
+            standing,
+            until,
+            breaker,
+            opening: lane.breaker.snapshot(),
+            hold_until: lane.hold_until.filter(|until| *until > now),
+            window: lane.window.size(),
+            ceiling: config.window.ceiling,
+            baseline: lane.window.baseline(),
+            rate: lane.rate.map(|limit| limit.per_second),
+            in_flight: lane.in_flight,
+            queued: lane.queue.len(),
+            more_in_store: !matches!(lane.rest, Rest::None),
+            next_due_at,
+            failures: lane.streak.failures(),
+            failing_since: lane.streak.since(),
+        }
+    }
+
+    /// When a probe may go, while the breaker is open.
+    #[must_use]
+    pub fn next_probe_at(&self) -> Option<Timestamp> {
+        let opening = self.opening.as_ref()?;
+        (self.breaker == BreakerState::Open).then_some(opening.until)
+    }
+
+    /// What it does and why, as a sentence for people.
+    #[must_use]
+    pub fn explanation(&self) -> String {
+        let why = || {
+            let opening = self.opening.as_ref();
+            opening.map_or("it failed too often", |opening| opening.reason.text.as_str())
+        };
+        let until = || {
+            self.until
+                .map_or_else(|| "further notice".to_owned(), |until| until.to_string())
+        };
+        match self.standing {
+            Standing::Disabled => "Nothing is sent, because the destination is disabled.".to_owned(),
+            Standing::Held => format!(
+                "Nothing is sent before {}, because the receiver asked for a pause.",
+                until()
+            ),
+            Standing::Open => format!(
+                "Nothing is sent before {}, when one request goes out as a probe: the circuit breaker is open, because {}.",
+                until(),
+                why()
+            ),
+            Standing::Probing if self.in_flight > 0 => format!(
+                "One request is out as a probe, and the others wait for its answer: the circuit breaker had opened, because {}.",
+                why()
+            ),
+            Standing::Probing => format!(
+                "The next request is a probe, and the others wait for its answer: the circuit breaker had opened, because {}.",
+                why()
+            ),
+            Standing::RateLimited => format!(
+                "The next request goes out at {}, because the destination allows {} a second.",
+                until(),
+                self.rate.map_or(0, NonZeroU32::get)
+            ),
+            Standing::WindowFull => format!(
+                "{} of {} requests are out; the next one goes out when one of them is answered.",
+                self.in_flight,
+                self.window.max(self.in_flight)
+            ),
+            Standing::Idle => match self.until {
+                Some(due) => format!("Nothing is due; the next delivery is due at {due}."),
+                None if self.more_in_store => "Nothing in memory is due; the store is read next.".to_owned(),
+                None => "Nothing waits.".to_owned(),
+            },
+            Standing::Flowing => "Deliveries flow.".to_owned(),
+        }
+    }
+}
+
+/// How badly off a destination is; the greater, the worse. Compared field by field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Severity {
+    stopped: u8,
+    failures: u32,
+    late_ms: u128,
+}
+
+impl Severity {
+    pub(super) fn of<P: Payload>(lane: &Lane<P>, now: Timestamp) -> Self {
+        let stopped = match lane.breaker.state(now) {
+            BreakerState::Open => 3,
+            BreakerState::HalfOpen => 2,
+            BreakerState::Closed => u8::from(lane.hold_until.is_some_and(|until| until > now)),
+        };
+        Self {
+            stopped,
+            failures: lane.streak.failures(),
+            late_ms: lane.queue.next_due().map_or(0, |due| now.since(due).as_millis()),
+        }
+    }
+}

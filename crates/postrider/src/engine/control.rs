@@ -1,0 +1,105 @@
+//! Questions and commands to the running loop, from whoever serves people.
+//!
+//! The loop answers between two of its turns, from memory: a question never waits for the network or the store, and
+//! sending never waits for whoever asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::dispatcher::LaneView;
+use postrider_core::id::DestinationKey;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::timeout;
+
+/// Questions that may wait for the loop.
+const MAX_WAITING: usize = 64;
+/// A loop that has not answered by then is being started again, or stops.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One question, with where its answer goes.
+#[derive(Debug)]
+pub(super) enum Command {
+    Views(Vec<DestinationKey>, oneshot::Sender<Vec<LaneView>>),
+    Worst(usize, oneshot::Sender<Vec<LaneView>>),
+    Reset(DestinationKey, oneshot::Sender<LaneView>),
+}
+
+/// The loop's end. Shared, because a loop that died is followed by another.
+#[derive(Debug, Clone)]
+pub(super) struct Commands(Arc<Mutex<mpsc::Receiver<Command>>>);
+
+/// The asking end; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control(mpsc::Sender<Command>);
+
+/// There is no loop to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("ask the engine: it does not run now")]
+pub struct EngineAway;
+
+/// Both ends.
+pub(super) fn channel() -> (Control, Commands) {
+    let (sender, receiver) = mpsc::channel(MAX_WAITING);
+    (Control(sender), Commands(Arc::new(Mutex::new(receiver))))
+}
+
+impl Commands {
+    /// The next command; waits for ever when nobody can ask any more. Cancel-safe.
+    pub(super) async fn next(&self) -> Command {
+        match self.0.lock().await.recv().await {
+            Some(command) => command,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Default for Control {
+    /// Of an engine that does not run.
+    fn default() -> Self {
+        Self(mpsc::channel(1).0)
+    }
+}
+
+impl Control {
+    /// A destination as the loop sees it now.
+    ///
+    /// # Errors
+    /// When no loop answers.
+    pub async fn view(&self, destination: DestinationKey) -> Result<LaneView, EngineAway> {
+        let views = self.views(vec![destination]).await?;
+        views.into_iter().next().ok_or(EngineAway)
+    }
+
+    /// Several destinations, in the order in which they are named.
+    ///
+    /// # Errors
+    /// When no loop answers.
+    pub async fn views(&self, destinations: Vec<DestinationKey>) -> Result<Vec<LaneView>, EngineAway> {
+        self.ask(|answer| Command::Views(destinations, answer)).await
+    }
+
+    /// The destinations that are worst off, worst first.
+    ///
+    /// # Errors
+    /// When no loop answers.
+    pub async fn worst(&self, limit: usize) -> Result<Vec<LaneView>, EngineAway> {
+        self.ask(|answer| Command::Worst(limit, answer)).await
+    }
+
+    /// Closes a destination's breaker, ends its hold and forgets its failures in a row; answers how it is then.
+    ///
+    /// # Errors
+    /// When no loop answers.
+    pub async fn reset(&self, destination: DestinationKey) -> Result<LaneView, EngineAway> {
+        self.ask(|answer| Command::Reset(destination, answer)).await
+    }
+
+    async fn ask<A>(&self, command: impl FnOnce(oneshot::Sender<A>) -> Command) -> Result<A, EngineAway> {
+        let (answer, answered) = oneshot::channel();
+        self.0.try_send(command(answer)).map_err(|_| EngineAway)?;
+        match timeout(PATIENCE, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(EngineAway),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the loop does about a destination whose attempts fail: tell, keep, and in the end disable it.
+
+use std::sync::Arc;
+
+use postrider_core::breaker::Change;
+use postrider_core::dispatcher::Learned;
+use postrider_core::id::DestinationKey;
+use postrider_core::time::Timestamp;
+use postrider_store::record::NewAttempt;
+
+use super::control::Command;
+use super::run::Run;
+
+/// Bytes of an answer that a reason quotes.
+const MAX_QUOTED: usize = 200;
+
+impl Run {
+    /// Acts on what the end of an attempt changed.
+    pub(super) fn heed(
+        &mut self,
+        destination: DestinationKey,
+        learned: &Learned,
+        attempt: Option<&NewAttempt>,
+        now: Timestamp,
+    ) {
+        match &learned.change {
+            Change::None => {}
+            Change::Opened { reason, until } => {
+                tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");
+            }
+            Change::Closed => {
+                tracing::info!(destination = %self.name(destination), "circuit breaker closed");
+            }
+        }
+        let notice = learned.notice;
+        if let Some(percent) = notice.alert {
+            let view = self.dispatcher.view(destination, now);
+            tracing::warn!(
+                destination = %self.name(destination),
+                failures = view.failures,
+                percent,
+                last = attempt.map(sample),
+                "failures in a row reached a share of the alarming number"
+            );
+        }
+        if notice.give_up {
+            self.give_up(destination, attempt, now);
+        }
+        let is_news = learned.change != Change::None || notice.alert.is_some();
+        if is_news || self.kept.contains(&destination) {
+            self.keep(destination, is_news);
+        }
+    }
+
+    /// Answers a question. Whoever asked may be gone.
+    pub(super) fn obey(&mut self, command: Command) {
+        let now = self.parts.clock.now();
+        match command {
+            Command::Views(destinations, answer) => {
+                let views = destinations.iter().map(|key| self.dispatcher.view(*key, now));
+                let _ = answer.send(views.collect());
+            }
+            Command::Worst(limit, answer) => {
+                let _ = answer.send(self.dispatcher.worst(limit, now));
+            }
+            Command::Reset(destination, answer) => {
+                if self.dispatcher.reset(destination, now) == Change::Closed {
+                    tracing::info!(destination = %self.name(destination), "circuit breaker closed by request");
+                }
+                if self.kept.contains(&destination) {
+                    self.keep(destination, true);
+                }
+                let _ = answer.send(self.dispatcher.view(destination, now));
+            }
+        }
+    }
+
+    /// Writes the state down, when it is news or there is nothing left to be kept.
+    fn keep(&mut self, destination: DestinationKey, is_news: bool) {
+        let protection = self.dispatcher.protection(destination);
+        if protection.is_some() && !is_news {
+            return;
+        }
+        if protection.is_some() {
+            self.kept.insert(destination);
+        } else {
+            self.kept.remove(&destination);
+        }
+        // The keeper lives as long as this loop.
+        let _ = self.keeping.send((destination, protection));
+    }
+
+    fn give_up(&self, destination: DestinationKey, attempt: Option<&NewAttempt>, now: Timestamp) {
+        let view = self.dispatcher.view(destination, now);
+        let since = view.failing_since.unwrap_or(now);
+        let last = attempt.map_or_else(String::new, |attempt| format!("; the last: {}", sample(attempt)));
+        let reason = format!(
+            "nothing but failures since {since}, {} in a row{last}",
+            view.failures
+        );
+        tracing::warn!(destination = %self.name(destination), reason, "disabling a destination");
+        let directory = Arc::clone(&self.parts.directory);
+        tokio::spawn(async move { directory.disable(destination, reason, now).await });
+    }
+}
+
+/// What an attempt saw, short enough for a reason.
+fn sample(attempt: &NewAttempt) -> String {
+    let what = match (attempt.status, attempt.error) {
+        (Some(status), _) => status.to_string(),
+        (None, Some(kind)) => kind.as_str().to_owned(),
+        (None, None) => "nothing".to_owned(),
+    };
+    let detail = attempt.detail.as_ref();
+    let detail = detail.map_or_else(String::new, |detail| format!(" ({})", quoted(detail.as_bytes())));
+    let body = match quoted(&attempt.response_body) {
+        body if body.is_empty() => body,
+        body => format!(" \"{body}\""),
+    };
+    format!("{what}{detail}{body}")
+}
+
+/// The beginning of a text, without control characters.
+fn quoted(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_QUOTED)])
+        .chars()
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect()
+}

@@ -1,0 +1,216 @@
+//! How destinations fare, asked of a running engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use postrider::api::{App, router};
+use postrider::courier::{Courier, Parcel, Report};
+use postrider::engine::{Engine, EngineConfig, EngineHandle, Parts};
+use postrider::telemetry::metrics::Metrics;
+use postrider_core::dispatcher::DispatcherConfig;
+use postrider_core::outcome::Outcome;
+use postrider_core::window::WindowConfig;
+use postrider_store::record::Timings;
+use serde_json::{Value, json};
+
+use super::server::{Server, config};
+
+const PATH: &str = "/tenants/acme/destinations";
+
+/// Every receiver answers 500.
+struct Down;
+
+#[async_trait]
+impl Courier for Down {
+    async fn send(&self, _: Parcel) -> Report {
+        Report {
+            outcome: Outcome::status(500),
+            detail: None,
+            timings: Timings::default(),
+            request_headers: Vec::new(),
+            response_headers: Vec::new(),
+            response_body: Bytes::from_static(b"no\ndatabase"),
+            response_truncated: false,
+        }
+    }
+}
+
+/// So that it is known how many requests fail before a breaker opens.
+fn one_at_a_time() -> EngineConfig {
+    EngineConfig {
+        dispatcher: DispatcherConfig {
+            window: WindowConfig {
+                floor: 1,
+                ceiling: 1,
+                initial: 1,
+            },
+            ..DispatcherConfig::default()
+        },
+        ..EngineConfig::default()
+    }
+}
+
+/// A server with tenant `acme` and an engine whose requests all fail.
+async fn start() -> (Server, EngineHandle) {
+    let mut server = Server::start().await;
+    let parts = Parts {
+        store: server.store.clone(),
+        directory: Arc::clone(&server.directory),
+        courier: Arc::new(Down),
+        clock: server.clock.clone(),
+        metrics: Arc::new(Metrics::default()),
+        health: server.health.clone(),
+    };
+    let engine = Engine::start(parts, one_at_a_time());
+    server.router = router(App {
+        store: server.store.clone(),
+        directory: Arc::clone(&server.directory),
+        engine: engine.control(),
+        clock: server.clock.clone(),
+        health: server.health.clone(),
+        metrics: Arc::new(Metrics::default()),
+        config: config(),
+    });
+    server.tenant().await;
+    (server, engine)
+}
+
+/// The health of a destination once it has this status.
+async fn until_status(server: &Server, id: &str, status: &str) -> Value {
+    for _ in 0..2_000 {
+        let health = server.get(&format!("{PATH}/{id}/health")).await.expect(200);
+        if health["status"] == status {
+            return health;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{id} never was {status}");
+}
+
+async fn publish(server: &Server, id: &str, events: usize) {
+    for _ in 0..events {
+        server.publish(json!({ "destination_id": id })).await;
+    }
+}
+
+#[tokio::test]
+async fn an_open_breaker_says_why_until_when_and_what_waits() {
+    let (server, _engine) = start().await;
+    server
+        .destination(
+            "des_1",
+            json!({ "config": { "url": "https://hooks.example.com/in", "rate_limit_per_second": 5_000 } }),
+        )
+        .await;
+    let idle = server.get(&format!("{PATH}/des_1/health")).await.expect(200);
+    assert_eq!(idle["explanation"], "Nothing waits.");
+    assert_eq!(idle["breaker"]["state"], "closed");
+    assert_eq!(
+        idle["window"],
+        json!({ "size": 1, "ceiling": 1, "baseline_ms": null })
+    );
+    publish(&server, "des_1", 10).await;
+    let open = until_status(&server, "des_1", "open").await;
+    let reason = "5 of the last 5 attempts failed, the last: 500";
+    let until = open["until"].as_str().unwrap();
+    assert!(
+        ("2026-01-01T00:00:30".."2026-01-01T00:00:37").contains(&until),
+        "{until}"
+    );
+    assert_eq!(
+        open["explanation"],
+        format!(
+            "Nothing is sent before {until}, when one request goes out as a probe: the circuit breaker is open, because {reason}."
+        )
+    );
+    assert_eq!(
+        open["breaker"],
+        json!({
+            "state": "open", "trigger": "failures", "reason": reason, "opened_at": "2026-01-01T00:00:00.000Z",
+            "next_probe_at": until, "failed_probes": 0,
+        })
+    );
+    assert_eq!(open["pending"]["in_store"], 10);
+    assert_eq!(open["consecutive_failures"], 5);
+    assert_eq!(open["failing_since"], "2026-01-01T00:00:00.000Z");
+    assert_eq!(open["rate_limit_per_second"], 5_000);
+    assert_eq!(open["in_flight"], 0);
+}
+
+#[tokio::test]
+async fn a_reset_forgets_what_was_held_against_it() {
+    let (server, _engine) = start().await;
+    server.destination("des_1", json!({})).await;
+    publish(&server, "des_1", 5).await;
+    until_status(&server, "des_1", "open").await;
+    let reset = server
+        .post(&format!("{PATH}/des_1/breaker/reset"), "")
+        .await
+        .expect(200);
+    assert_eq!(reset["breaker"]["state"], "closed");
+    assert_eq!(reset["consecutive_failures"], 0);
+    assert_eq!(reset["window"]["size"], 1);
+    server
+        .post(&format!("{PATH}/des_2/breaker/reset"), "")
+        .await
+        .expect(404);
+}
+
+#[tokio::test]
+async fn the_list_of_all_begins_with_the_worst() {
+    let (server, _engine) = start().await;
+    for id in ["fine", "open", "off"] {
+        server.destination(id, json!({})).await;
+    }
+    server.put(&format!("{PATH}/off/disable"), "").await.expect(200);
+    publish(&server, "open", 5).await;
+    until_status(&server, "open", "open").await;
+    let ids = |list: &Value| {
+        let models = list["models"].as_array().unwrap().clone();
+        models
+            .iter()
+            .map(|model| (model["destination_id"].clone(), model["status"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let list = server.get("/destinations/health").await.expect(200);
+    assert_eq!(
+        ids(&list),
+        [(json!("open"), json!("open")), (json!("off"), json!("disabled"))]
+    );
+    let off = &list["models"][1];
+    assert_eq!(
+        off["explanation"],
+        "Nothing is sent, because the destination is disabled since 2026-01-01T00:00:00.000Z: disabled by request."
+    );
+    let list = server.get("/destinations/health?limit=1").await.expect(200);
+    assert_eq!(ids(&list).len(), 1);
+    server.get("/destinations/health?limit=0").await.expect(422);
+}
+
+#[tokio::test]
+async fn enabling_resets_the_counters() {
+    let (server, _engine) = start().await;
+    server.destination("des_1", json!({})).await;
+    publish(&server, "des_1", 5).await;
+    until_status(&server, "des_1", "open").await;
+    server.put(&format!("{PATH}/des_1/disable"), "").await.expect(200);
+    until_status(&server, "des_1", "disabled").await;
+    server.put(&format!("{PATH}/des_1/enable"), "").await.expect(200);
+    let health = server.get(&format!("{PATH}/des_1/health")).await.expect(200);
+    assert_ne!(health["status"], "open");
+    assert!(health["consecutive_failures"].as_u64().unwrap() < 5, "{health}");
+}
+
+#[tokio::test]
+async fn without_an_engine_it_is_503() {
+    let server = Server::start().await;
+    server.tenant().await;
+    server.destination("des_1", json!({})).await;
+    let answer = server.get(&format!("{PATH}/des_1/health")).await;
+    assert_eq!(
+        answer.expect(503)["message"],
+        "the engine is not running, try again"
+    );
+}

@@ -1,0 +1,141 @@
+//! What protects receivers, with the real engine: over restarts, in seconds and in days.
+
+use std::time::Duration;
+
+use postrider::engine::EngineConfig;
+use postrider_core::dispatcher::Standing;
+
+use super::HOUR;
+use super::world::{Behaviour, START, TENANT, World};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_an_open_breaker_open_and_its_probe_single() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let down = world.destination("down", Behaviour::Hangs, None).await;
+    world.publish(&[down], 40).await;
+    // Four hang for 15 s, then two more: the fifth failure opens it after 30 s, for 30 to 36 s.
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let before = world.control().view(down).await.unwrap();
+    assert_eq!(before.standing, Standing::Open, "{before:?}");
+    let until = before.until.unwrap();
+    world.stop(Duration::ZERO).await;
+    let sent = world.seen(down).len();
+    world.start();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let after = world.control().view(down).await.unwrap();
+    assert_eq!((after.standing, after.until), (Standing::Open, Some(until)));
+    assert_eq!(after.opening, before.opening);
+    assert_eq!(after.failures, 5, "as many as there were when it opened");
+    let left = until.since(world.clock.now());
+    tokio::time::sleep(left.saturating_sub(Duration::from_millis(5))).await;
+    assert_eq!(world.seen(down).len(), sent, "open means no traffic");
+    // The probe hangs for 15 s; everything else waits for it.
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    let seen = world.seen(down);
+    assert_eq!(seen.len(), sent + 1, "one probe");
+    assert_eq!(seen[sent].at, until);
+    let probing = world.control().view(down).await.unwrap();
+    assert_eq!((probing.standing, probing.in_flight), (Standing::Probing, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breaker_that_closed_is_not_open_after_a_restart() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let back = world
+        .destination("back", Behaviour::Out(500, Duration::from_secs(5)), None)
+        .await;
+    world.publish(&[back], 20).await;
+    world.settle(HOUR).await;
+    world.stop(Duration::ZERO).await;
+    assert_eq!(world.store.protections().await.unwrap(), vec![]);
+    world.start();
+    let view = world.control().view(back).await.unwrap();
+    assert_eq!((view.standing, view.failures), (Standing::Idle, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_can_close_a_breaker() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let fixed = world
+        .destination("fixed", Behaviour::Out(500, Duration::from_secs(5)), None)
+        .await;
+    world.publish(&[fixed], 20).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let open = world.control().view(fixed).await.unwrap();
+    assert_eq!(open.standing, Standing::Open, "{open:?}");
+    let worst = world.control().worst(5).await.unwrap();
+    assert_eq!(worst[0].destination, fixed);
+    let reset = world.control().reset(fixed).await.unwrap();
+    assert_eq!((reset.opening, reset.failures), (None, 0));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let seen = world.seen(fixed);
+    assert!(
+        seen.iter()
+            .any(|one| one.at >= START.plus(Duration::from_secs(6))),
+        "it flows at once"
+    );
+    assert_eq!(world.store.protections().await.unwrap(), vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_ten_a_second_is_never_more_than_eleven_in_any_second() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let limited = world
+        .destination("limited", Behaviour::Works(Duration::from_millis(5)), None)
+        .await;
+    let edit = |record: &mut postrider_store::record::Destination| {
+        record
+            .config
+            .insert("rate_limit_per_second".to_owned(), "10".to_owned());
+        Vec::new()
+    };
+    let now = world.clock.now();
+    world
+        .directory
+        .change(TENANT, "limited", now, edit)
+        .await
+        .unwrap();
+    world.publish(&[limited], 1_000).await;
+    world.settle(HOUR).await;
+    let seen = world.seen(limited);
+    assert_eq!(seen.len(), 1_000);
+    for (n, first) in seen.iter().enumerate() {
+        let end = first.at.plus(Duration::from_secs(1));
+        let within = seen[n..].iter().take_while(|one| one.at < end).count();
+        assert!(within <= 11, "{within} in the second from {}", first.at);
+    }
+    let took = seen[999].at.since(seen[0].at);
+    assert!(took <= Duration::from_secs(101), "and it is used: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_days_of_nothing_but_failure_disable_a_destination() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let gone = world
+        .destination("gone", Behaviour::Status(500), Some("\"three_tier\""))
+        .await;
+    let fine = world
+        .destination("fine", Behaviour::Works(Duration::from_millis(5)), None)
+        .await;
+    for day in 0..6 {
+        assert!(!world.directory.target(gone).unwrap().disabled, "day {day}");
+        world.publish(&[gone, fine], 1).await;
+        tokio::time::sleep(DAY - HOUR).await;
+        // Restarts forget none of it.
+        world.stop(Duration::ZERO).await;
+        world.start();
+    }
+    let entry = world.directory.destination(TENANT, "gone").unwrap();
+    let disabled = entry.record.disabled.clone().unwrap();
+    let age = disabled.at.since(START);
+    assert!((DAY * 5..DAY * 5 + HOUR * 2).contains(&age), "{age:?}");
+    let reason = disabled.reason;
+    assert!(
+        reason.starts_with(&format!("nothing but failures since {START}, ")),
+        "{reason}"
+    );
+    assert!(reason.ends_with(" in a row; the last: 500"), "{reason}");
+    assert!(!world.directory.target(fine).unwrap().disabled);
+}
