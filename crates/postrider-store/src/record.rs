@@ -267,7 +267,7 @@ pub struct DueQuery {
     pub skip: std::collections::HashSet<DeliveryKey>,
     /// Rows at most.
     pub limit: usize,
-    /// Payload bytes at most; rows beyond have no payload.
+    /// Payload bytes at most; the first row whose payload does not fit, and all after it, have none.
     pub max_payload_bytes: usize,
 }
 

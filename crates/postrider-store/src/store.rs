@@ -91,6 +91,8 @@ pub trait Store: Send + Sync + 'static {
     async fn payload(&self, event: EventKey) -> Result<Option<Arc<Payload>>, StoreError>;
     /// Records judged attempts and their deliveries' new states, all in one transaction. A delivery that is no longer
     /// pending (deleted meanwhile) keeps its state; its attempt is recorded all the same. A success is recorded even then.
+    /// A verdict older than a [`retry`](Self::retry) by hand, which its delivery's `window_start` tells, does not undo that
+    /// plan, unless it is a success: the delivery stays pending, with the attempt counted.
     async fn settle(&self, batch: Arc<Vec<Settlement>>, now: Timestamp) -> Result<(), StoreError>;
     /// Makes a delivery due now, whatever its status, with a fresh window, and tells the engine.
     async fn retry(

@@ -5,7 +5,9 @@ use crate::delivery::{Plan, Progress, Tier};
 use crate::hash;
 use crate::id::{EventKey, TenantKey};
 
+#[path = "protection_tests.rs"]
 mod protection;
+#[path = "seeds_tests.rs"]
 mod seeds;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);

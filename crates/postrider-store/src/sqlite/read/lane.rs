@@ -60,18 +60,31 @@ pub(in crate::sqlite) fn due(conn: &Connection, ids: &IdCodec, query: &DueQuery)
         let mut one = by_key.query([key])?;
         let Some(row) = one.next()? else { continue };
         let delivery = rows::pending(row)?;
-        let payload = if bytes_left == 0 {
-            None
-        } else {
-            payload(conn, ids, delivery.event)?
+        let payload = match data_bytes(conn, delivery.event, bytes_left)? {
+            Some(bytes) if bytes <= bytes_left => {
+                bytes_left -= bytes;
+                payload(conn, ids, delivery.event)?.map(Arc::new)
+            }
+            // The rest is sent later than this one, so its payloads would only be held for longer.
+            Some(_) => {
+                bytes_left = 0;
+                None
+            }
+            None => None,
         };
-        let payload = payload
-            .filter(|payload| payload.data.len() <= bytes_left)
-            .map(Arc::new);
-        bytes_left -= payload.as_ref().map_or(0, |payload| payload.data.len());
         page.rows.push(DueDelivery { delivery, payload });
     }
     Ok(page)
+}
+
+/// The size of what an event sends, which SQLite knows without reading it; `None` when it is gone or nothing may be read.
+fn data_bytes(conn: &Connection, event: EventKey, bytes_left: usize) -> Result<Option<usize>, Fault> {
+    if bytes_left == 0 {
+        return Ok(None);
+    }
+    let mut statement = conn.prepare_cached("SELECT length(data) FROM event WHERE key = ?1")?;
+    let found: Option<u32> = statement.query_row([event.0], |row| row.get(0)).optional()?;
+    Ok(found.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)))
 }
 
 /// What an event sends; `None` when it is gone.

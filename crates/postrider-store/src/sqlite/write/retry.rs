@@ -88,7 +88,8 @@ fn revive(
     read_pending(work, key)
 }
 
-fn read_pending(work: &Work<'_>, key: DeliveryKey) -> Result<PendingDelivery, Fault> {
+/// A row that is there.
+pub(super) fn read_pending(work: &Work<'_>, key: DeliveryKey) -> Result<PendingDelivery, Fault> {
     let sql = format!("SELECT {} FROM pending WHERE key = ?1", rows::PENDING_COLUMNS);
     let mut statement = work.conn.prepare_cached(&sql)?;
     let mut found = statement.query([key.0])?;

@@ -7,6 +7,7 @@ use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
 use super::Work;
+use super::retry::read_pending;
 use crate::record::{NewAttempt, Next, Settlement};
 use crate::sqlite::detail::Detail;
 use crate::sqlite::failure::Fault;
@@ -69,50 +70,81 @@ pub(in crate::sqlite) fn settle(
         .try_for_each(|settlement| settle_one(work, settlement, now))
 }
 
+/// What settling has to know of the row as it is now.
+struct Row {
+    last_attempt: Option<AttemptKey>,
+    attempts: u32,
+    window_start: Timestamp,
+}
+
 fn settle_one(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> Result<(), Fault> {
     let delivery = &settlement.delivery;
+    let Some(row) = find(work, delivery)? else {
+        return settle_ended(work, settlement, now);
+    };
+    // Attempts that were settled after `delivery` was read; its own progress does not count them.
+    let missed = row.attempts.saturating_sub(delivery.progress.attempts);
+    let counted = |progress: Progress| Progress {
+        attempts: progress.attempts.saturating_add(missed),
+        ..progress
+    };
+    let is_overtaken = row.window_start != delivery.progress.window_start;
     match settlement.next {
+        Next::Retry(..) | Next::Dead(..) | Next::Canceled if is_overtaken => overtaken(work, settlement, now),
         Next::Retry(plan, progress) if work.names.destinations.contains_key(&delivery.destination.0) => {
-            let found = work
-                .hot
-                .last_attempt
-                .query_row([delivery.key.0], last_attempt)
-                .optional()?;
-            let Some(prev) = found else {
-                return settle_ended(work, settlement, now);
-            };
-            let last = record(work, settlement, prev, DeliveryStatus::Pending, Some(plan), now)?;
-            retry(work, delivery, &plan, &progress, last)
+            let status = DeliveryStatus::Pending;
+            let last = record(work, settlement, row.last_attempt, status, Some(plan), now)?;
+            retry(work, delivery, &plan, &counted(progress), last)
         }
         next => {
-            let found = work
-                .hot
-                .last_attempt
-                .query_row([delivery.key.0], last_attempt)
-                .optional()?;
-            let Some(prev) = found else {
-                return settle_ended(work, settlement, now);
-            };
             work.hot.delete_pending.execute([delivery.key.0])?;
             work.effects.pending -= 1;
-            let progress = match settlement.attempt {
+            let progress = counted(match settlement.attempt {
                 Some(_) => delivery.progress.attempted(&delivery.plan),
                 None => delivery.progress,
-            };
+            });
             let mut ended = match next {
                 Next::Succeeded => Ended::succeeded(progress, None),
                 Next::Dead(reason, category) => Ended::dead(reason, category, progress, None),
                 // A retry for a destination that was deleted meanwhile will not be made.
                 Next::Retry(..) | Next::Canceled => Ended::canceled(progress, None),
             };
-            ended.last_attempt = record(work, settlement, prev, ended.status, None, now)?;
+            ended.last_attempt = record(work, settlement, row.last_attempt, ended.status, None, now)?;
             end(work, delivery, &ended, now)
         }
     }
 }
 
-fn last_attempt(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<AttemptKey>> {
-    Ok(row.get::<_, Option<i64>>(0)?.map(AttemptKey))
+fn find(work: &mut Work<'_>, delivery: &PendingDelivery) -> Result<Option<Row>, Fault> {
+    let found = work.hot.find_pending.query_row([delivery.key.0], |row| {
+        let window_start: Option<i64> = row.get(2)?;
+        Ok(Row {
+            last_attempt: row.get::<_, Option<i64>>(0)?.map(AttemptKey),
+            attempts: row.get(1)?,
+            window_start: window_start.map_or(delivery.event.accepted_at(), Timestamp::from_millis),
+        })
+    });
+    Ok(found.optional()?)
+}
+
+/// The delivery got a fresh window by hand while this attempt was out: that plan is newer than the verdict, and stands.
+/// Of the attempt, only that it was made is kept.
+fn overtaken(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> Result<(), Fault> {
+    let current = read_pending(work, settlement.delivery.key)?;
+    let status = DeliveryStatus::Pending;
+    let last = record(
+        work,
+        settlement,
+        current.last_attempt,
+        status,
+        Some(current.plan),
+        now,
+    )?;
+    let attempts = current.progress.attempts + u32::from(settlement.attempt.is_some());
+    work.conn
+        .prepare_cached("UPDATE pending SET last_attempt = ?2, attempts = ?3 WHERE key = ?1")?
+        .execute((current.key.0, last.map(|key| key.0), attempts))?;
+    Ok(())
 }
 
 fn retry(

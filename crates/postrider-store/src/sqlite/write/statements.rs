@@ -12,7 +12,7 @@ pub(in crate::sqlite) struct Statements<'c> {
     pub(super) insert_event_id: Statement<'c>,
     pub(super) event_tenant: Statement<'c>,
     pub(super) delete_pending: Statement<'c>,
-    pub(super) last_attempt: Statement<'c>,
+    pub(super) find_pending: Statement<'c>,
     pub(super) retry_pending: Statement<'c>,
     pub(super) insert_history: Statement<'c>,
     pub(super) insert_dead: Statement<'c>,
@@ -34,7 +34,8 @@ impl<'c> Statements<'c> {
             event_tenant: conn.prepare("SELECT tenant FROM event WHERE key = ?1 AND id IS NULL")?,
             // Without RETURNING, for which SQLite would make a temporary table each time.
             delete_pending: conn.prepare("DELETE FROM pending WHERE key = ?1")?,
-            last_attempt: conn.prepare("SELECT last_attempt FROM pending WHERE key = ?1")?,
+            find_pending: conn
+                .prepare("SELECT last_attempt, attempts, window_start FROM pending WHERE key = ?1")?,
             retry_pending: conn.prepare(
                 "UPDATE pending SET due_at = ?2, delay_ns = ?3, tier = ?4, cause = ?5, attempts = ?6, scheduled = ?7,
                     immediate = ?8, last_delay_ns = ?9, window_start = ?10, last_attempt = ?11

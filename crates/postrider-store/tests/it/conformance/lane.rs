@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use postrider_core::delivery::Plan;
-use postrider_store::record::{DueQuery, NewEvent, Next};
+use postrider_store::record::{DueDelivery, DueQuery, NewEvent, Next};
 
 use super::{Harness, NOW, at, create, event, pending, publish, settle, settlement, tenant};
 
@@ -55,27 +55,33 @@ pub(crate) async fn payloads_stop_at_the_budget<H: Harness>() {
     let store = harness.store();
     let acme = tenant(&*store, "acme").await;
     let key = create(&*store, acme, "des_1").await;
-    for seconds in 0..3 {
-        let data = bytes::Bytes::from(vec![b'x'; 10]);
-        publish(
-            &*store,
-            NewEvent {
-                data,
-                ..event("acme", &[key])
-            },
-            at(seconds),
-        )
-        .await;
+    for (seconds, size) in [(0, 10), (1, 10), (2, 10), (3, 5)] {
+        let data = bytes::Bytes::from(vec![b'x'; size]);
+        let new = NewEvent {
+            data,
+            ..event("acme", &[key])
+        };
+        publish(&*store, new, at(seconds)).await;
     }
-    let query = DueQuery {
+    let query = |max_payload_bytes| DueQuery {
         destination: key,
         skip: HashSet::new(),
         limit: 10,
-        max_payload_bytes: 25,
+        max_payload_bytes,
     };
-    let page = store.due(query).await.unwrap();
-    let with_payload: Vec<_> = page.rows.iter().map(|row| row.payload.is_some()).collect();
-    assert_eq!(with_payload, [true, true, false]);
+    let sizes = async |max_payload_bytes| -> Vec<Option<usize>> {
+        let page = store.due(query(max_payload_bytes)).await.unwrap();
+        let size = |row: &DueDelivery| row.payload.as_ref().map(|payload| payload.data.len());
+        page.rows.iter().map(size).collect()
+    };
+    assert_eq!(
+        sizes(25).await,
+        [Some(10), Some(10), None, None],
+        "none after the first that does not fit, though 5 would"
+    );
+    assert_eq!(sizes(30).await, [Some(10), Some(10), Some(10), None]);
+    assert_eq!(sizes(35).await, [Some(10), Some(10), Some(10), Some(5)]);
+    assert_eq!(sizes(0).await, [None; 4]);
 }
 
 pub(crate) async fn a_deleted_destination_has_nothing_due<H: Harness>() {

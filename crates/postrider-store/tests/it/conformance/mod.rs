@@ -73,6 +73,7 @@ macro_rules! conformance_suite {
             settle::a_retry_keeps_plan_and_progress_over_a_restart,
             settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,
             settle::a_manual_retry_starts_afresh_whatever_the_status,
+            settle::a_verdict_older_than_a_manual_retry_does_not_undo_it,
         }
     };
     (@each $harness:ty, $($module:ident::$name:ident,)+) => {$(

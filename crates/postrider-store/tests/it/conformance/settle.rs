@@ -188,3 +188,57 @@ pub(crate) async fn a_manual_retry_starts_afresh_whatever_the_status<H: Harness>
         "an end without an attempt"
     );
 }
+
+pub(crate) async fn a_verdict_older_than_a_manual_retry_does_not_undo_it<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let id = publish(&*store, event("acme", &[key]), NOW).await.id;
+    let in_flight = pending(&*store, key).await[0];
+    let asked = store.retry(Some("acme"), &id, key, at(10)).await.unwrap();
+    assert_eq!(asked, Retried::Scheduled);
+    let planned = pending(&*store, key).await[0];
+    let verdicts = [
+        Next::Dead(DeadReason::PermanentFailure, Category::Http4xx),
+        Next::Retry(
+            Plan::first(at(900)),
+            in_flight.progress.attempted(&in_flight.plan),
+        ),
+    ];
+    let mut last_attempt = None;
+    for (next, attempts) in verdicts.into_iter().zip(1..) {
+        settle(&*store, vec![settlement(in_flight, 500, next, at(11))], at(11))
+            .await
+            .unwrap();
+        let row = pending(&*store, key).await[0];
+        assert_eq!(row.plan, Plan::manual(at(10)));
+        let progress = Progress {
+            attempts,
+            ..Progress::new(at(10))
+        };
+        assert_eq!(row.progress, progress, "the attempt is counted");
+        assert!(row.last_attempt > last_attempt, "and chained");
+        last_attempt = row.last_attempt;
+        let stats = store.stats(at(11)).await.unwrap();
+        assert_eq!((stats.pending, stats.dead), (1, 0));
+    }
+    let plan = Plan::first(at(60));
+    let next = Next::Retry(plan, planned.progress.attempted(&planned.plan));
+    settle(&*store, vec![settlement(planned, 500, next, at(12))], at(12))
+        .await
+        .unwrap();
+    let row = pending(&*store, key).await[0];
+    assert_eq!(row.plan, plan, "a verdict on the attempt asked for counts");
+    assert_eq!(row.progress.attempts, 3, "with those that it did not know of");
+    settle(
+        &*store,
+        vec![settlement(in_flight, 200, Next::Succeeded, at(13))],
+        at(13),
+    )
+    .await
+    .unwrap();
+    assert_eq!(pending(&*store, key).await, []);
+    let stats = store.stats(at(13)).await.unwrap();
+    assert_eq!((stats.pending, stats.dead), (0, 0), "a success is the truth");
+}
