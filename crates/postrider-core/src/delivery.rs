@@ -75,6 +75,22 @@ words! {
     }
 }
 
+words! {
+    /// What kept a delivery that was due from starting on time.
+    pub enum WaitCause {
+        /// `Retry-After` forbade requests to its destination.
+        Hold = 1 => "hold",
+        /// Its destination's circuit breaker was open, or a probe was out.
+        Breaker = 2 => "breaker",
+        /// As many requests to its destination were out as its window, or its share of all, allows.
+        Window = 3 => "window",
+        /// Its destination was disabled.
+        Disabled = 4 => "disabled",
+        /// Its destination's limit of requests per second.
+        RateLimit = 5 => "rate_limit",
+    }
+}
+
 /// How far a delivery has come: all that the policy needs to know of its past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {

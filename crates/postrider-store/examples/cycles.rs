@@ -191,6 +191,7 @@ fn settlements(delivery: PendingDelivery, now: Timestamp) -> Vec<Settlement> {
             number: delivery.progress.attempts + 1,
             started_at: now,
             plan: delivery.plan,
+            waited_for: None,
             manual: false,
             status: Some(status),
             error: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use postrider_core::delivery::{DeadReason, DeliveryStatus, PendingDelivery, Plan, Progress};
+use postrider_core::delivery::{DeadReason, DeliveryStatus, PendingDelivery, Plan, Progress, WaitCause};
 use postrider_core::id::{AttemptKey, DeliveryKey, DestinationKey, EventKey, TenantKey};
 use postrider_core::outcome::{Category, ErrorKind};
 use postrider_core::secret::Secret;
@@ -313,6 +313,8 @@ pub struct NewAttempt {
     pub started_at: Timestamp,
     /// When it was planned to begin, and why then.
     pub plan: Plan,
+    /// What kept it, when it began later than planned for another reason than a busy machine.
+    pub waited_for: Option<WaitCause>,
     /// Asked for by somebody, not by policy.
     pub manual: bool,
     /// Status code, when one arrived.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::queue::{Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
-use crate::delivery::PendingDelivery;
+use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey};
 use crate::rate::RateLimit;
 use crate::streak::Streak;
@@ -108,6 +108,10 @@ pub(super) struct Lane<P> {
     /// Its timer.
     pub(super) wake_at: Option<Timestamp>,
     pub(super) used_at: Timestamp,
+    /// What last stopped the lane as a whole, and until when: what was due before that has waited for it.
+    stopped: Option<(WaitCause, Timestamp)>,
+    /// When as many as the window allows were last seen to be out.
+    crowded_at: Option<Timestamp>,
 }
 
 impl<P: Payload> Lane<P> {
@@ -127,6 +131,8 @@ impl<P: Payload> Lane<P> {
             awaits_refill: false,
             wake_at: None,
             used_at: now,
+            stopped: None,
+            crowded_at: None,
         }
     }
 
@@ -187,8 +193,38 @@ impl<P: Payload> Lane<P> {
         self.queue.push(waiting, fresh);
     }
 
-    /// Takes the next due delivery out of the queue and counts it as out.
-    pub(super) fn start(&mut self, now: Timestamp) -> Option<Waiting<P>> {
+    /// Remembers what blocks the lane, for those that are or will be due meanwhile.
+    pub(super) fn note(&mut self, blocked: Blocked, now: Timestamp) {
+        match blocked {
+            Blocked::Hold(until) => self.stopped = Some((WaitCause::Hold, until)),
+            Blocked::Breaker(until) => self.stopped = Some((WaitCause::Breaker, until)),
+            Blocked::Probe => self.stopped = Some((WaitCause::Breaker, now)),
+            Blocked::Paused => self.stopped = Some((WaitCause::Disabled, now)),
+            Blocked::Rate(until) => self.stopped = Some((WaitCause::RateLimit, until)),
+            Blocked::Window => self.crowded_at = Some(now),
+            Blocked::Idle => {}
+        }
+    }
+
+    /// Lets the lane of a destination that is enabled go on.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        if std::mem::take(&mut self.paused) {
+            self.streak = Streak::default();
+            self.stopped = Some((WaitCause::Disabled, now));
+        }
+    }
+
+    /// What a delivery that was due at this time has waited for.
+    fn waited_for(&self, due: Timestamp) -> Option<WaitCause> {
+        let stopped = self
+            .stopped
+            .filter(|(_, until)| due < *until)
+            .map(|(cause, _)| cause);
+        stopped.or_else(|| self.crowded_at.filter(|at| due < *at).map(|_| WaitCause::Window))
+    }
+
+    /// Takes the next due delivery out of the queue and counts it as out. Also says what it has waited for.
+    pub(super) fn start(&mut self, now: Timestamp) -> Option<(Waiting<P>, Option<WaitCause>)> {
         let waiting = self.queue.pop_due(now)?;
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
@@ -199,7 +235,8 @@ impl<P: Payload> Lane<P> {
             limit.state.take(now);
         }
         self.used_at = now;
-        Some(waiting)
+        let waited_for = self.waited_for(waiting.delivery.plan.due_at);
+        Some((waiting, waited_for))
     }
 
     /// The store has rows that this lane does not hold, none of them due before `earliest`.
@@ -275,6 +312,7 @@ impl<P: Payload> Lane<P> {
             && matches!(self.rest, Rest::None)
             && !self.paused
             && self.hold_until.is_none()
+            && self.breaker.gate(now) == Gate::Closed
             && self.streak.failures() == 0
             && self.breaker.trouble().is_none()
             && now.since(self.used_at) >= idle

@@ -24,10 +24,10 @@ pub use self::queue::Payload;
 use self::queue::Waiting;
 pub use self::view::{LaneView, Standing};
 use crate::breaker::{BreakerConfig, Change};
-use crate::delivery::PendingDelivery;
+use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey};
 use crate::outcome::Outcome;
-use crate::streak::{Streak, StreakConfig};
+use crate::streak::StreakConfig;
 use crate::time::Timestamp;
 use crate::window::WindowConfig;
 
@@ -82,8 +82,8 @@ const LANE_IDLE: Duration = Duration::from_secs(600);
 /// What the engine is to do.
 #[derive(Debug)]
 pub enum Action<P> {
-    /// Send this delivery now; read its payload first when there is none.
-    Start(PendingDelivery, Option<P>),
+    /// Send this delivery now; read its payload first when there is none. Last, what kept it when it is late.
+    Start(PendingDelivery, Option<P>, Option<WaitCause>),
     /// Read the earliest-due pending deliveries of this destination, except those named.
     Refill {
         /// The destination.
@@ -178,9 +178,7 @@ impl<P: Payload> Dispatcher<P> {
     pub fn spilled(&mut self, destination: DestinationKey, now: Timestamp) {
         let lane = self.lane(destination, now);
         lane.leave_in_store(Timestamp::EPOCH);
-        if std::mem::take(&mut lane.paused) {
-            lane.streak = Streak::default();
-        }
+        lane.resume(now);
         self.list(destination);
     }
 
@@ -211,7 +209,7 @@ impl<P: Payload> Dispatcher<P> {
         more: bool,
         now: Timestamp,
     ) {
-        self.end_refill();
+        self.refills = self.refills.saturating_sub(1);
         let lane = self.lane(destination, now);
         let Rest::Reading { departed, missed } = std::mem::replace(&mut lane.rest, Rest::None) else {
             return;
@@ -240,7 +238,7 @@ impl<P: Payload> Dispatcher<P> {
 
     /// The read failed; it is repeated.
     pub fn refill_failed(&mut self, destination: DestinationKey, now: Timestamp) {
-        self.end_refill();
+        self.refills = self.refills.saturating_sub(1);
         self.lane(destination, now).rest = Rest::InStore {
             earliest: Timestamp::EPOCH,
             not_before: now.plus(REFILL_PAUSE),
@@ -260,6 +258,8 @@ impl<P: Payload> Dispatcher<P> {
         self.busy -= usize::from(in_flight == 1);
         self.in_flight = self.in_flight.saturating_sub(1);
         let owned = lane.owned.entry(key).or_default();
+        // Somebody asked for it meanwhile: that replaces what the policy planned, as soon as this result is committed.
+        let again = finished.again.filter(|_| owned.renewed.is_none());
         owned.in_flight = false;
         owned.unsettled += u32::from(finished.unsettled);
         self.unsettled += usize::from(finished.unsettled);
@@ -284,7 +284,7 @@ impl<P: Payload> Dispatcher<P> {
         if let Some(until) = finished.hold_until {
             lane.hold(until);
         }
-        if let Some((delivery, payload)) = finished.again {
+        if let Some((delivery, payload)) = again {
             self.requeue(delivery, payload, false, now);
         }
         self.forget_if_idle(destination, key, now);
@@ -318,7 +318,7 @@ impl<P: Payload> Dispatcher<P> {
         self.wake(now);
         let low_water = self.lane_capacity().div_ceil(4);
         let limit = self.lane_limit();
-        while let Some(destination) = self.ready.pop_front() {
+        while let Some(destination) = self.next_listed() {
             let full =
                 self.in_flight >= self.config.max_in_flight || self.unsettled >= self.config.max_unsettled;
             let Some(lane) = self.lanes.get_mut(&destination) else {
@@ -346,16 +346,21 @@ impl<P: Payload> Dispatcher<P> {
                     return None;
                 }
                 None => {
-                    let Some(waiting) = lane.start(now) else { continue };
+                    let Some((waiting, waited_for)) = lane.start(now) else {
+                        continue;
+                    };
                     lane.listed = true;
                     self.ready.push_back(destination);
                     self.busy += usize::from(lane.in_flight == 1);
                     self.in_flight += 1;
                     self.queued -= 1;
                     self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
-                    return Some(Action::Start(waiting.delivery, waiting.payload));
+                    return Some(Action::Start(waiting.delivery, waiting.payload, waited_for));
                 }
-                Some(blocked) => self.sleep(destination, blocked, now),
+                Some(blocked) => {
+                    lane.note(blocked, now);
+                    self.sleep(destination, blocked, now);
+                }
             }
         }
         None
@@ -386,6 +391,21 @@ impl<P: Payload> Dispatcher<P> {
             self.swept_at = now;
             self.lanes.retain(|_, lane| !lane.is_disposable(now, LANE_IDLE));
         }
+    }
+
+    /// The next lane to look at: one that may start something, else one that may read the store now.
+    fn next_listed(&mut self) -> Option<DestinationKey> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
+        if self.refills >= self.config.max_refills {
+            return None;
+        }
+        let next = self.waiting_for_refill.pop_front()?;
+        if let Some(lane) = self.lanes.get_mut(&next) {
+            lane.awaits_refill = false;
+        }
+        Some(next)
     }
 
     fn lane(&mut self, destination: DestinationKey, now: Timestamp) -> &mut Lane<P> {
@@ -503,16 +523,6 @@ impl<P: Payload> Dispatcher<P> {
             destination,
             skip,
             limit,
-        }
-    }
-
-    fn end_refill(&mut self) {
-        self.refills = self.refills.saturating_sub(1);
-        if let Some(next) = self.waiting_for_refill.pop_front() {
-            if let Some(lane) = self.lanes.get_mut(&next) {
-                lane.awaits_refill = false;
-            }
-            self.list(next);
         }
     }
 

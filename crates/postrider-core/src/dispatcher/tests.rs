@@ -5,7 +5,9 @@ use crate::delivery::{Plan, Progress, Tier};
 use crate::hash;
 use crate::id::{EventKey, TenantKey};
 
+#[path = "protection_tests.rs"]
 mod protection;
+#[path = "seeds_tests.rs"]
 mod seeds;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -52,7 +54,7 @@ fn small() -> DispatcherConfig {
 
 fn started(action: impl Into<Option<Action<Bytes>>>) -> Option<PendingDelivery> {
     match action.into() {
-        Some(Action::Start(delivery, _)) => Some(delivery),
+        Some(Action::Start(delivery, ..)) => Some(delivery),
         Some(Action::Refill { .. }) | None => None,
     }
 }
@@ -126,6 +128,36 @@ fn a_hold_stops_the_lane_and_ramps_up_from_one() {
 }
 
 #[test]
+fn what_kept_a_late_delivery_is_told() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let Some(Action::Start(first, _, None)) = dispatcher.next_action(START) else {
+        panic!("on time")
+    };
+    dispatcher.finished(
+        Finished {
+            hold_until: Some(at(30_000)),
+            ..answered(first, 429)
+        },
+        at(5),
+    );
+    dispatcher.accepted(pending(2, 1, at(6)), None, at(6));
+    dispatcher.accepted(pending(3, 1, at(40_000)), None, at(6));
+    assert!(dispatcher.next_action(at(6)).is_none());
+    let held = dispatcher.next_action(at(30_000));
+    let Some(Action::Start(second, _, Some(WaitCause::Hold))) = held else {
+        panic!("{held:?}")
+    };
+    assert!(dispatcher.next_action(at(35_000)).is_none());
+    dispatcher.finished(answered(second, 200), at(35_000));
+    let later = dispatcher.next_action(at(40_000));
+    assert!(
+        matches!(later, Some(Action::Start(_, _, None))),
+        "due after the hold: {later:?}"
+    );
+}
+
+#[test]
 fn a_full_lane_keeps_what_is_due_first_and_reads_the_rest_later() {
     let mut dispatcher = Dispatcher::new(small());
     for key in 0..20 {
@@ -175,6 +207,60 @@ fn asked_for_again_between_verdict_and_commit_it_is_sent_again() {
     assert!(dispatcher.next_action(at(2)).is_none(), "its result comes first");
     dispatcher.settled([(first.destination, first.key)], at(3));
     assert_eq!(started(dispatcher.next_action(at(3))).map(|d| d.key.0), Some(1));
+}
+
+#[test]
+fn asked_for_again_while_it_is_out_it_does_not_wait_for_the_backoff() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let first = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.rescheduled(pending(1, 1, at(1)), at(1));
+    let again = Some((pending(1, 1, at(3_600_000)), None));
+    dispatcher.finished(
+        Finished {
+            again,
+            ..answered(first, 404)
+        },
+        at(2),
+    );
+    assert!(dispatcher.next_action(at(2)).is_none(), "its result comes first");
+    dispatcher.settled([(first.destination, first.key)], at(3));
+    let second = started(dispatcher.next_action(at(3))).unwrap();
+    dispatcher.finished(answered(second, 200), at(4));
+    dispatcher.settled([(second.destination, second.key)], at(5));
+    assert!(
+        dispatcher.next_action(at(7_200_000)).is_none(),
+        "and the old plan is gone"
+    );
+}
+
+#[test]
+fn a_turn_to_read_the_store_is_not_lost_with_a_lane_that_cannot_use_it() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig {
+        max_refills: 1,
+        ..small()
+    });
+    for destination in 1..=3 {
+        dispatcher.spilled(DestinationKey(destination), START);
+    }
+    assert!(matches!(
+        dispatcher.next_action(START),
+        Some(Action::Refill { .. })
+    ));
+    assert!(dispatcher.next_action(START).is_none(), "one read at a time");
+    dispatcher.pause(DestinationKey(2), START);
+    dispatcher.refilled(DestinationKey(1), [], false, at(1));
+    let next = dispatcher.next_action(at(1));
+    assert!(
+        matches!(
+            next,
+            Some(Action::Refill {
+                destination: DestinationKey(3),
+                ..
+            })
+        ),
+        "{next:?}"
+    );
 }
 
 #[test]
@@ -327,7 +413,7 @@ impl Model {
     fn act(&mut self) {
         while let Some(action) = self.dispatcher.next_action(self.now) {
             match action {
-                Action::Start(delivery, _) => {
+                Action::Start(delivery, ..) => {
                     let number = self.starts.entry(delivery.key).or_default();
                     assert_eq!(
                         *number, delivery.progress.attempts,

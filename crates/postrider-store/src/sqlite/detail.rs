@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use postrider_core::delivery::{DelayCause, Plan, Tier};
+use postrider_core::delivery::{DelayCause, Plan, Tier, WaitCause};
 use postrider_core::outcome::ErrorKind;
 use postrider_core::time::Timestamp;
 
@@ -43,6 +43,7 @@ impl Detail {
                 + u8::from(retry.is_some()) * HAS_RETRY
                 + u8::from(attempt.detail.is_some()) * HAS_DETAIL,
         );
+        out.push(attempt.waited_for.map_or(0, WaitCause::code));
         put_plan(&mut out, &attempt.plan);
         if let Some(retry) = retry {
             put_plan(&mut out, retry);
@@ -76,6 +77,7 @@ impl Detail {
             return Err(Fault::corrupt("an attempt's detail has an unknown version"));
         }
         let flags = input.byte()?;
+        let waited_for = WaitCause::from_code(input.byte()?);
         let plan = input.plan()?;
         let retry = if flags & HAS_RETRY != 0 {
             Some(input.plan()?)
@@ -105,6 +107,7 @@ impl Detail {
             number,
             started_at,
             plan,
+            waited_for,
             manual: flags & MANUAL != 0,
             status,
             error,
@@ -234,6 +237,7 @@ mod tests {
                 tier: Tier::LongTerm,
                 cause: DelayCause::RetryAfter,
             },
+            waited_for: Some(WaitCause::Hold),
             manual: true,
             status: Some(999),
             error: None,

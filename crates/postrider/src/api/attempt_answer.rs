@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use postrider_core::delivery::{DelayCause, DeliveryStatus, Tier};
+use postrider_core::delivery::{DelayCause, DeliveryStatus, Tier, WaitCause};
 use postrider_core::outcome::ErrorKind;
 use postrider_core::time::Timestamp;
 use postrider_store::record::{Attempt, Headers, NewAttempt, Timings};
@@ -69,6 +69,8 @@ pub(super) struct AttemptAnswer {
     tier: Tier,
     delay_ms: u64,
     delay_cause: DelayCause,
+    /// What kept it from beginning when it was planned, beside a busy machine.
+    waited_for: Option<WaitCause>,
     duration_ms: f64,
     timings: TimingsAnswer,
     delivery_status: DeliveryStatus,
@@ -154,6 +156,7 @@ impl AttemptAnswer {
             tier: recorded.plan.tier,
             delay_ms: u64::try_from(recorded.plan.delay.as_millis()).unwrap_or(u64::MAX),
             delay_cause: recorded.plan.cause,
+            waited_for: recorded.waited_for,
             duration_ms: millis(recorded.timings.total),
             timings: timings(&recorded.timings),
             delivery_status: attempt.left,

@@ -357,7 +357,7 @@ pub const KEYS: &[Key] = &[
     key(
         "courier.max_idle_per_host",
         Kind::Count(0, 10_000),
-        "256",
+        "1024",
         "Idle connections kept for one host.",
     ),
     key(

@@ -50,7 +50,7 @@ impl Default for CourierConfig {
             max_captured_body_bytes: 16 * 1024,
             max_captured_header_bytes: 8 * 1024,
             max_connections: None,
-            max_idle_per_host: 256,
+            max_idle_per_host: 1_024,
             idle_timeout: Duration::from_secs(50),
             dns_cache: Duration::from_secs(5),
             header_mode: HeaderMode::Standard,

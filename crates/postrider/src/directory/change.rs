@@ -111,6 +111,9 @@ impl Directory {
             let _guard = directory.locks.tenant(&id).write().await;
             let deleted = directory.store.delete_tenant(&id, now).await?;
             directory.index.write().remove_tenant(&id);
+            for key in deleted.iter().flatten() {
+                directory.store.feed().spilled(*key);
+            }
             deleted.map(drop).ok_or(ChangeError::TenantMissing)
         })
         .await
@@ -187,6 +190,8 @@ impl Directory {
             let _guard = directory.locks.destination(key).lock().await;
             let was_there = directory.store.delete_destination(tenant, key, now).await?;
             directory.index.write().remove(key);
+            // So that a lane that was paused lets go of what it holds.
+            directory.store.feed().spilled(key);
             was_there.then_some(()).ok_or(ChangeError::DestinationMissing)
         })
         .await

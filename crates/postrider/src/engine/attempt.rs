@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use postrider_core::delivery::{DeadReason, PendingDelivery};
+use postrider_core::delivery::{DeadReason, PendingDelivery, WaitCause};
 use postrider_core::dispatcher::Finished;
 use postrider_core::outcome::{Category, ErrorKind, Outcome};
 use postrider_core::policy::{Case, Verdict};
@@ -36,9 +36,10 @@ pub(super) async fn attempt_safely(
     parts: Parts,
     delivery: PendingDelivery,
     payload: Option<Freight>,
+    waited_for: Option<WaitCause>,
 ) -> Done {
     let clock = Arc::clone(&parts.clock);
-    AssertUnwindSafe(attempt(parts, delivery, payload))
+    AssertUnwindSafe(attempt(parts, delivery, payload, waited_for))
         .catch_unwind()
         .await
         .unwrap_or_else(|_| {
@@ -49,7 +50,12 @@ pub(super) async fn attempt_safely(
         })
 }
 
-async fn attempt(parts: Parts, delivery: PendingDelivery, payload: Option<Freight>) -> Done {
+async fn attempt(
+    parts: Parts,
+    delivery: PendingDelivery,
+    payload: Option<Freight>,
+    waited_for: Option<WaitCause>,
+) -> Done {
     let now = parts.clock.now();
     let Some(target) = parts.directory.target(delivery.destination) else {
         return ended(&parts, delivery, Next::Canceled, now);
@@ -84,10 +90,16 @@ async fn attempt(parts: Parts, delivery: PendingDelivery, payload: Option<Freigh
             }
         },
     };
-    send(&parts, target, delivery, payload).await
+    send(&parts, target, delivery, payload, waited_for).await
 }
 
-async fn send(parts: &Parts, target: Arc<Target>, delivery: PendingDelivery, payload: Arc<Payload>) -> Done {
+async fn send(
+    parts: &Parts,
+    target: Arc<Target>,
+    delivery: PendingDelivery,
+    payload: Arc<Payload>,
+    waited_for: Option<WaitCause>,
+) -> Done {
     let started_at = parts.clock.now();
     let parcel = Parcel {
         target: Arc::clone(&target),
@@ -126,9 +138,8 @@ async fn send(parts: &Parts, target: Arc<Target>, delivery: PendingDelivery, pay
     };
     count(parts, &target, &delivery, &report, &next, now);
     if target.policy.disables(&report.outcome) {
-        let directory = Arc::clone(&parts.directory);
         let reason = "the receiver answered 410 Gone".to_owned();
-        tokio::spawn(async move { directory.disable(delivery.destination, reason, now).await });
+        parts.directory.disable(delivery.destination, reason, now).await;
     }
     Done {
         finished: Finished {
@@ -142,19 +153,25 @@ async fn send(parts: &Parts, target: Arc<Target>, delivery: PendingDelivery, pay
         },
         settlement: Some(Settlement {
             delivery,
-            attempt: Some(record(&delivery, started_at, report)),
+            attempt: Some(record(&delivery, started_at, waited_for, report)),
             next,
         }),
         pause: false,
     }
 }
 
-fn record(delivery: &PendingDelivery, started_at: Timestamp, report: Report) -> NewAttempt {
+fn record(
+    delivery: &PendingDelivery,
+    started_at: Timestamp,
+    waited_for: Option<WaitCause>,
+    report: Report,
+) -> NewAttempt {
     let queue = started_at.since(delivery.plan.due_at);
     NewAttempt {
         number: delivery.progress.attempts.saturating_add(1),
         started_at,
         plan: delivery.plan,
+        waited_for,
         manual: delivery.plan.cause == postrider_core::delivery::DelayCause::Manual,
         status: report.outcome.code(),
         error: match report.outcome {

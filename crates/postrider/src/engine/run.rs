@@ -1,16 +1,18 @@
 //! The loop: inputs into the dispatcher, its actions into tasks.
 
 use std::collections::HashSet;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::delivery::PendingDelivery;
+use postrider_core::delivery::{PendingDelivery, WaitCause};
 use postrider_core::dispatcher::{Action, Dispatcher, Protection};
 use postrider_core::id::{DeliveryKey, DestinationKey};
 use postrider_store::StoreError;
 use postrider_store::feed::Arrivals;
 use postrider_store::record::{DueDelivery, DuePage, DueQuery, Settlement};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::attempt::{Done, attempt_safely};
@@ -18,6 +20,7 @@ use super::control::Commands;
 use super::keep::{Kept, keep};
 use super::settle::{Settled, settle};
 use super::{Drained, EngineConfig, Freight, Parts};
+use crate::directory::target::Target;
 use crate::telemetry::metrics::EngineGauges;
 
 /// Finished attempts that are taken in one turn of the loop.
@@ -99,6 +102,7 @@ impl Run {
                 Some(keys) = self.settled.recv() => self.take_settled(keys),
                 Some((destination, page)) = self.reads.1.recv() => self.take_read(destination, page),
                 command = self.commands.next() => self.obey(command),
+                ended = &mut self.settler => die_with_it(ended),
                 () = sleep_until(wake) => {}
             }
             while self.tasks.try_join_next().is_some() {}
@@ -136,7 +140,7 @@ impl Run {
         let now = self.parts.clock.now();
         while let Some(action) = self.dispatcher.next_action(now) {
             match action {
-                Action::Start(delivery, payload) => self.start(delivery, payload),
+                Action::Start(delivery, payload, waited_for) => self.start(delivery, payload, waited_for),
                 Action::Refill {
                     destination,
                     skip,
@@ -166,11 +170,11 @@ impl Run {
         });
     }
 
-    fn start(&mut self, delivery: PendingDelivery, payload: Option<Freight>) {
+    fn start(&mut self, delivery: PendingDelivery, payload: Option<Freight>, waited_for: Option<WaitCause>) {
         let parts = self.parts.clone();
         let done = self.done.0.clone();
         self.tasks.spawn(async move {
-            let _ = done.send(attempt_safely(parts, delivery, payload).await);
+            let _ = done.send(attempt_safely(parts, delivery, payload, waited_for).await);
         });
     }
 
@@ -202,7 +206,9 @@ impl Run {
     fn finish(&mut self, done: Done) {
         let now = self.parts.clock.now();
         let destination = done.finished.delivery.destination;
-        if done.pause {
+        // Enabled meanwhile: its lane was told before this came.
+        let disabled = |target: Arc<Target>| target.disabled;
+        if done.pause && self.parts.directory.target(destination).is_some_and(disabled) {
             self.dispatcher.pause(destination, now);
         }
         self.limit(destination);
@@ -298,6 +304,14 @@ async fn remembered(
 ) -> Result<(Vec<(DestinationKey, Protection)>, Vec<DestinationKey>), StoreError> {
     let protections = parts.store.protections().await?;
     Ok((protections, parts.store.destinations_with_pending().await?))
+}
+
+/// Without the settler nothing would be recorded and nobody would see it: the loop dies too, and is started again.
+fn die_with_it(ended: Result<(), JoinError>) -> ! {
+    match ended {
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        Ok(()) | Err(_) => panic!("the settler ended although the loop goes on"),
+    }
 }
 
 /// Waits until a stop is asked for, and answers with its grace time. A supervisor that is gone means at once.

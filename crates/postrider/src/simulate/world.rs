@@ -204,7 +204,7 @@ impl World<'_> {
     fn act(&mut self) {
         while let Some(action) = self.dispatcher.next_action(self.now) {
             match action {
-                Action::Start(delivery, _) => self.request(delivery),
+                Action::Start(delivery, ..) => self.request(delivery),
                 Action::Refill {
                     destination,
                     skip,

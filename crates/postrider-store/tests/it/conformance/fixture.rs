@@ -121,6 +121,7 @@ pub(crate) fn attempt(number: u32, status: u16, started_at: Timestamp) -> NewAtt
         number,
         started_at,
         plan: Plan::first(started_at),
+        waited_for: None,
         manual: false,
         status: Some(status),
         error: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use postrider_core::delivery::{DeadReason, DeliveryStatus, Plan, Progress};
+use postrider_core::delivery::{DeadReason, DeliveryStatus, Plan, Progress, WaitCause};
 use postrider_core::outcome::{Category, ErrorKind};
 use postrider_store::Store;
 use postrider_store::page::{Cursor, Direction, PageRequest, TimeRange};
@@ -153,6 +153,7 @@ pub(crate) async fn an_attempt_shows_everything<H: Harness>() {
         response_headers: vec![("x-msg".to_owned(), Bytes::from_static(b"caf\xe9\0"))],
         detail: Some("body broke off".to_owned()),
         response_truncated: true,
+        waited_for: Some(WaitCause::Breaker),
         manual: true,
         ..attempt(1, 503, at(1))
     };

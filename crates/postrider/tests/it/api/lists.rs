@@ -66,7 +66,7 @@ async fn attempts_have_the_contracts_fields_and_more() {
         "tenant_id": "acme", "event_id": "e1", "destination_id": "d", "destination_type": "webhook",
         "topic": "order.paid", "status": "failed", "time": "2026-01-01T00:00:00.000Z", "code": "500",
         "attempt_number": 1, "manual": false,
-        "planned_at": "2026-01-01T00:00:00.000Z", "tier": "backoff", "delay_ms": 0, "delay_cause": "first",
+        "planned_at": "2026-01-01T00:00:00.000Z", "tier": "backoff", "delay_ms": 0, "delay_cause": "first", "waited_for": null,
         "duration_ms": 12.345,
         "timings": {
             "queue_ms": 0.0, "dns_ms": null, "connect_ms": null, "tls_ms": null, "first_byte_ms": null,

@@ -222,6 +222,7 @@ impl Server {
             number: delivery.progress.attempts + 1,
             started_at: self.clock.now(),
             plan: delivery.plan,
+            waited_for: None,
             manual: false,
             status: outcome.ok(),
             error: outcome.err(),

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use postrider::engine::EngineConfig;
-use postrider_core::delivery::DeliveryStatus;
+use postrider_core::delivery::{DeliveryStatus, WaitCause};
 use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::hash;
 use postrider_store::record::Destination;
@@ -160,6 +160,14 @@ async fn retry_after_holds_the_whole_destination() {
         1,
         "one at first"
     );
+    let causes: Vec<_> = world
+        .attempts()
+        .await
+        .iter()
+        .map(|a| a.recorded.waited_for)
+        .collect();
+    let held = causes.iter().filter(|cause| **cause == Some(WaitCause::Hold));
+    assert_eq!(held.count(), 5, "{causes:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,4 +261,29 @@ async fn enabling_a_destination_sends_what_was_pending() {
     world.settle(HOUR).await;
     assert_eq!(world.statuses().await[&DeliveryStatus::Succeeded], 4);
     assert_eq!(world.seen(out).len(), before + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_enabled_while_an_attempt_finds_it_disabled_is_not_paused_for_ever() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let quick = Duration::from_millis(20);
+    let busy = world.destination("busy", Behaviour::Works(quick), None).await;
+    for _ in 0..20 {
+        world.publish(&[busy], 5).await;
+        world
+            .directory
+            .disable(busy, "by hand".to_owned(), world.clock.now())
+            .await;
+        let enable = |record: &mut Destination| {
+            record.disabled = None;
+            Vec::new()
+        };
+        world
+            .directory
+            .change(world::TENANT, "busy", world.clock.now(), enable)
+            .await
+            .unwrap();
+    }
+    world.settle(HOUR).await;
+    assert_eq!(world.statuses().await[&DeliveryStatus::Succeeded], 100);
 }

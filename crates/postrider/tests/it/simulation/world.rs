@@ -23,7 +23,7 @@ use postrider_core::time::Timestamp;
 use postrider_store::Store;
 use postrider_store::page::PageRequest;
 use postrider_store::record::{
-    Credentials, Delivery, DeliveryQuery, Destination, NewDelivery, NewEvent, Timings,
+    Attempt, AttemptQuery, Credentials, Delivery, DeliveryQuery, Destination, NewDelivery, NewEvent, Timings,
 };
 use postrider_store::seal::SealKey;
 use postrider_store::sqlite::{SqliteConfig, SqliteStore};
@@ -334,6 +334,25 @@ impl World {
                 None => return all,
             }
         }
+    }
+
+    /// The newest attempts of the run, at most a thousand.
+    pub(super) async fn attempts(&self) -> Vec<Attempt> {
+        let query = AttemptQuery {
+            tenant_ids: vec![TENANT.to_owned()],
+            event_ids: Vec::new(),
+            delivery_ids: Vec::new(),
+            destination_ids: Vec::new(),
+            topics: Vec::new(),
+            successful: None,
+            time: Default::default(),
+            page: PageRequest {
+                limit: 1_000,
+                direction: Default::default(),
+                cursor: Default::default(),
+            },
+        };
+        self.store.attempts(query).await.unwrap().rows
     }
 
     pub(super) async fn statuses(&self) -> BTreeMap<DeliveryStatus, usize> {

@@ -18,7 +18,7 @@ fn run(dispatcher: &mut Dispatcher<Bytes>, status: u16, end: Timestamp) -> Vec<T
     let mut starts = Vec::new();
     while now <= end {
         while let Some(action) = dispatcher.next_action(now) {
-            let Action::Start(delivery, _) = action else {
+            let Action::Start(delivery, ..) = action else {
                 continue;
             };
             starts.push(now);
@@ -114,7 +114,7 @@ fn the_worst_come_first() {
     dispatcher.accepted(pending(20, 2, START), None, START);
     dispatcher.accepted(pending(30, 3, START), None, START);
     while let Some(action) = dispatcher.next_action(START) {
-        let Action::Start(delivery, _) = action else {
+        let Action::Start(delivery, ..) = action else {
             continue;
         };
         let status = if delivery.key.0 == 20 { 200 } else { 404 };

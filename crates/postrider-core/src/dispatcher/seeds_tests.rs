@@ -128,7 +128,7 @@ impl Network {
         for _ in 0..100_000 {
             while let Some(action) = self.dispatcher.next_action(self.now) {
                 match action {
-                    Action::Start(delivery, _) => self.start(delivery),
+                    Action::Start(delivery, ..) => self.start(delivery),
                     Action::Refill {
                         destination,
                         skip,
