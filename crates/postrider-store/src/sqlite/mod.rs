@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
-use postrider_core::time::Timestamp;
 
 pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
@@ -103,7 +102,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// When the directory or its content cannot be used; nothing was changed then.
-    pub fn open(config: SqliteConfig, _now: Timestamp) -> Result<Arc<Self>, OpenError> {
+    pub fn open(config: SqliteConfig) -> Result<Arc<Self>, OpenError> {
         let opened = open::open(&config)?;
         let failed = |reason: String| OpenError::Failed {
             path: opened.path.clone(),
@@ -187,6 +186,7 @@ impl Drop for SqliteStore {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::time::Timestamp;
     use rusqlite::Connection;
 
     use super::failure::Fault;
@@ -200,7 +200,7 @@ mod tests {
     async fn a_poisoned_operation_fails_alone() {
         let directory = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
-        let store = SqliteStore::open(config, Timestamp::EPOCH).unwrap();
+        let store = SqliteStore::open(config).unwrap();
         // The writer cannot begin while another connection has the lock, so all of these share a transaction.
         let other = Connection::open(directory.path().join("postrider.db")).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -237,7 +237,7 @@ mod tests {
     async fn nothing_is_written_while_a_rolled_back_transaction_is_remembered() {
         let directory = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
-        let store = SqliteStore::open(config, Timestamp::EPOCH).unwrap();
+        let store = SqliteStore::open(config).unwrap();
         let other = Connection::open(directory.path().join("postrider.db")).unwrap();
         // Without `meta` the writer cannot read again what it has to remember.
         let hidden: Result<(), _> = store
@@ -263,7 +263,7 @@ mod tests {
     async fn a_dead_writer_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
-        let store = SqliteStore::open(config, Timestamp::EPOCH).unwrap();
+        let store = SqliteStore::open(config).unwrap();
         let died: Result<(), _> = store
             .write(Class::Progress, CHANGE, |_| panic!("a defect in an operation"))
             .await;
