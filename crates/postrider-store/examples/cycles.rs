@@ -55,7 +55,7 @@ async fn main() {
         .nth(4)
         .map_or_else(|| "target/cycles".into(), Into::into);
     let _ = std::fs::remove_dir_all(&dir);
-    let store = SqliteStore::open(SqliteConfig::new(&dir, SealKey::new(&[7; 32])), START).unwrap();
+    let store = SqliteStore::open(SqliteConfig::new(&dir, SealKey::new(&[7; 32]))).unwrap();
     let keys = create(&store, destinations).await;
     let run = Arc::new(Run {
         store,

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
-use postrider_core::time::Timestamp;
 
 pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
@@ -103,7 +102,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// When the directory or its content cannot be used; nothing was changed then.
-    pub fn open(config: SqliteConfig, _now: Timestamp) -> Result<Arc<Self>, OpenError> {
+    pub fn open(config: SqliteConfig) -> Result<Arc<Self>, OpenError> {
         let opened = open::open(&config)?;
         let failed = |reason: String| OpenError::Failed {
             path: opened.path.clone(),
@@ -164,12 +163,12 @@ impl SqliteStore {
         let waiter = self.queue.push(class, weight, run)?;
         let answered = if self.blocking_waits {
             let waited = tokio::task::spawn_blocking(move || waiter.blocking_recv()).await;
-            waited.map_err(|error| StoreError::Unavailable(error.into()))?
+            waited.map_err(|error| StoreError::Unknown(error.into()))?
         } else {
             waiter.await
         };
-        // The writer answers everything that it takes; only its death drops a waiter.
-        answered.map_err(|_| StoreError::Closed)?
+        // The writer answers everything that it takes; only its death, before or after the commit, drops a waiter.
+        answered.map_err(|_| StoreError::Unknown("the store's writer stopped".into()))?
     }
 }
 
@@ -187,6 +186,7 @@ impl Drop for SqliteStore {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::time::Timestamp;
     use rusqlite::Connection;
 
     use super::failure::Fault;
@@ -200,7 +200,7 @@ mod tests {
     async fn a_poisoned_operation_fails_alone() {
         let directory = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
-        let store = SqliteStore::open(config, Timestamp::EPOCH).unwrap();
+        let store = SqliteStore::open(config).unwrap();
         // The writer cannot begin while another connection has the lock, so all of these share a transaction.
         let other = Connection::open(directory.path().join("postrider.db")).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -230,6 +230,53 @@ mod tests {
             .map(Result::unwrap)
             .collect();
         assert_eq!(names, ["a", "b"]);
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_while_a_rolled_back_transaction_is_remembered() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config).unwrap();
+        let other = Connection::open(directory.path().join("postrider.db")).unwrap();
+        // Without `meta` the writer cannot read again what it has to remember.
+        let hidden: Result<(), _> = store
+            .write(Class::Progress, CHANGE, |work| {
+                work.conn
+                    .execute_batch("ROLLBACK; ALTER TABLE meta RENAME TO hidden")?;
+                Err(Fault::corrupt("poison"))
+            })
+            .await;
+        assert!(matches!(hidden, Err(StoreError::Corrupt(_))), "{hidden:?}");
+        let topic = |work: &mut Work<'_>| {
+            work.conn.execute("INSERT INTO topic(name) VALUES ('a')", [])?;
+            Ok(())
+        };
+        let refused = store.write(Class::Progress, CHANGE, topic).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+        other.execute_batch("ALTER TABLE hidden RENAME TO meta").unwrap();
+        store.write(Class::Progress, CHANGE, topic).await.unwrap();
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_dead_writer_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config).unwrap();
+        let died: Result<(), _> = store
+            .write(Class::Progress, CHANGE, |_| panic!("a defect in an operation"))
+            .await;
+        assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
+        let ping = store.ping().await;
+        assert!(matches!(ping, Err(StoreError::Unavailable(_))), "{ping:?}");
+        let new = store.upsert_tenant("acme", None, Timestamp::EPOCH).await;
+        assert!(matches!(new, Err(StoreError::Unavailable(_))), "{new:?}");
+        assert_eq!(
+            store.tenant("acme").await.unwrap(),
+            None,
+            "what is there can be read"
+        );
         store.close().await;
     }
 }

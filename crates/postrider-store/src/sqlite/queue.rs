@@ -87,6 +87,21 @@ struct Waiting {
     /// Operations from which on the writer wants to be woken; zero while it is awake.
     wake_at: usize,
     closed: bool,
+    /// The writer went although nobody had closed the queue.
+    deserted: bool,
+}
+
+impl Waiting {
+    /// Why nothing more is taken.
+    fn refusal(&self) -> Option<StoreError> {
+        if self.deserted {
+            Some(StoreError::Unavailable("the store's writer stopped".into()))
+        } else if self.closed {
+            Some(StoreError::Closed)
+        } else {
+            None
+        }
+    }
 }
 
 impl std::fmt::Debug for Queue {
@@ -135,8 +150,8 @@ impl Queue {
             Class::Progress => 2,
         };
         let mut waiting = self.waiting.lock();
-        if waiting.closed {
-            return Err(StoreError::Closed);
+        if let Some(refusal) = waiting.refusal() {
+            return Err(refusal);
         }
         // Whatever its size, one operation is always taken: otherwise a single large one could never pass.
         let full = waiting.rows + weight.rows > self.bounds.rows * share
@@ -201,15 +216,22 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Refuses further operations and drops those that wait: the writer is gone.
-    pub(super) fn abandon(&self) {
+    /// Refuses further operations and those that wait: the writer is gone. Answers whether it went unasked.
+    pub(super) fn abandon(&self) -> bool {
         let mut waiting = self.waiting.lock();
+        let deserted = !waiting.closed;
+        waiting.deserted = deserted;
         waiting.closed = true;
         let dropped = std::mem::take(&mut waiting.operations);
+        let refused: Vec<_> = dropped
+            .into_iter()
+            .map(|(operation, _)| (operation, waiting.refusal()))
+            .collect();
         drop(waiting);
-        for (operation, _) in dropped {
-            operation.answer(Some(StoreError::Closed));
+        for (operation, refusal) in refused {
+            operation.answer(refusal);
         }
+        deserted
     }
 
     fn sleep(&self, waiting: &mut MutexGuard<'_, Waiting>, wake_at: usize, at_most: Duration) {

@@ -2,7 +2,7 @@
 //!
 //! Rows are appended in the order of their integer keys, so that a commit touches few pages: `event` and `attempt` only
 //! grow at their end, `pending` is small and its rows move to `history` when they are final. Tables named `*_by_*`
-//! are listing indexes. They scatter, so no accept or settle waits for them: see [`super::index`].
+//! are listing indexes. They scatter, so no accept or settle waits for them: see [`super::write::index`].
 
 use rusqlite::{Connection, OptionalExtension as _};
 

@@ -50,12 +50,16 @@ pub(super) struct Writer {
     pub(super) lock: File,
 }
 
-/// Refuses everything once the writer is gone, also when it panicked.
+/// Refuses everything once the writer is gone, and says so when nobody had asked it to go: after a panic.
 struct Abandon(Arc<Queue>);
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        self.0.abandon();
+        if self.0.abandon() {
+            tracing::error!(
+                "the store's writer stopped: nothing can be written until the program is restarted"
+            );
+        }
     }
 }
 
@@ -127,12 +131,21 @@ impl Writer {
         failed
     }
 
-    /// Applies and commits, or rolls back whole and forgets; answers why.
+    /// Applies and commits, or rolls back whole and forgets; answers why. Does nothing as long as an earlier transaction
+    /// cannot be forgotten.
     pub(super) fn commit(
         &self,
         work: &mut Work<'_>,
         apply: impl FnOnce(&mut Work<'_>) -> Result<(), Fault>,
     ) -> Option<Failed> {
+        if work.is_stale
+            && let Err(fault) = self.recover(work)
+        {
+            return Some(Failed {
+                fault,
+                in_commit: false,
+            });
+        }
         let applied = self.statement("BEGIN IMMEDIATE").and_then(|()| apply(work));
         let failed = match applied {
             Ok(()) => self.statement("COMMIT").err().map(|fault| Failed {
@@ -144,16 +157,20 @@ impl Writer {
                 in_commit: false,
             }),
         }?;
-        // SQLite may have rolled back by itself; then there is nothing left to do.
-        if !self.conn.is_autocommit()
-            && let Err(fault) = self.statement("ROLLBACK")
-        {
-            tracing::error!(error = %fault, "rolling back");
-        }
-        if let Err(fault) = work.forget() {
-            tracing::error!(error = %fault, "reading what the writer has to remember");
+        work.is_stale = true;
+        if let Err(fault) = self.recover(work) {
+            tracing::error!(error = %fault, "failed to forget a transaction that was rolled back; nothing is written until that works");
         }
         Some(failed)
+    }
+
+    /// Ends what is left of a failed transaction, and forgets what it taught.
+    fn recover(&self, work: &mut Work<'_>) -> Result<(), Fault> {
+        // SQLite may have rolled back by itself; then there is nothing left to do.
+        if !self.conn.is_autocommit() {
+            self.statement("ROLLBACK")?;
+        }
+        work.forget()
     }
 
     fn statement(&self, sql: &str) -> Result<(), Fault> {

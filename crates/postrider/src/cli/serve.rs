@@ -160,7 +160,7 @@ impl Running {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let health = Health::default();
-        let store: Arc<dyn Store> = open_store(&settings, clock.as_ref())?;
+        let store: Arc<dyn Store> = open_store(&settings)?;
         let socket = bind(settings.listen).await?;
         let rules = settings.rules.clone();
         raise_descriptor_limit();
@@ -234,7 +234,7 @@ impl Running {
     }
 }
 
-fn open_store(settings: &Settings, clock: &dyn Clock) -> anyhow::Result<Arc<SqliteStore>> {
+fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {
     let dir = &settings.data_dir;
     let seal_key = match &settings.seal_key {
         Some(key) => key.clone(),
@@ -249,7 +249,7 @@ fn open_store(settings: &Settings, clock: &dyn Clock) -> anyhow::Result<Arc<Sqli
             })?
         }
     };
-    SqliteStore::open(settings.sqlite(seal_key), clock.now()).map_err(|error| match error {
+    SqliteStore::open(settings.sqlite(seal_key)).map_err(|error| match error {
         OpenError::NotWritable { .. } => with_advice(error, WRITABLE),
         OpenError::InUse { .. } => with_advice(error, "stop it, or name another directory by --data-dir"),
         OpenError::NotADatabase { .. } => with_advice(error, "name another directory by --data-dir"),

@@ -16,7 +16,7 @@ pub(super) mod protection;
 pub(super) mod stats;
 mod walk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,22 +35,34 @@ const INTERRUPT_EVERY: Duration = Duration::from_millis(5);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Readers {
-    idle: Arc<Mutex<Vec<Connection>>>,
-    permits: Arc<Semaphore>,
+    pool: Arc<Pool>,
     time_limit: Duration,
 }
 
-/// A connection on loan; it goes back whatever becomes of its borrower.
+/// As many connections as there are permits, at most. One that was closed is replaced when it is wanted.
+#[derive(Debug)]
+struct Pool {
+    idle: Mutex<Vec<Connection>>,
+    permits: Arc<Semaphore>,
+    path: PathBuf,
+    cache_kib: u32,
+}
+
+/// A connection on loan. It goes back if it is as it was; one with an open transaction, which would show an old state for
+/// ever and keep the log from being reset, or that a panic left, is closed.
 struct Loan {
     conn: Option<Connection>,
-    idle: Arc<Mutex<Vec<Connection>>>,
+    pool: Arc<Pool>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some(conn) = self.conn.take() {
-            self.idle.lock().push(conn);
+        let Some(conn) = self.conn.take() else { return };
+        let is_sound = conn.is_autocommit() && !std::thread::panicking();
+        let mut idle = self.pool.idle.lock();
+        if is_sound && !self.pool.permits.is_closed() {
+            idle.push(conn);
         }
     }
 }
@@ -67,8 +79,12 @@ impl Readers {
             .map(|_| open_reader(path, cache_kib))
             .collect::<Result<_, _>>()?;
         Ok(Self {
-            idle: Arc::new(Mutex::new(idle)),
-            permits: Arc::new(Semaphore::new(count)),
+            pool: Arc::new(Pool {
+                idle: Mutex::new(idle),
+                permits: Arc::new(Semaphore::new(count)),
+                path: path.to_owned(),
+                cache_kib,
+            }),
             time_limit,
         })
     }
@@ -106,42 +122,71 @@ impl Readers {
         A: Send + 'static,
         F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
     {
-        let permit = Arc::clone(&self.permits)
+        let loan = self.borrow().await?;
+        // A task of its own, so that the limit holds also when the caller is dropped meanwhile.
+        let bounded = tokio::spawn(run_bounded(loan, time_limit, read));
+        bounded
+            .await
+            .unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
+    }
+
+    async fn borrow(&self) -> Result<Loan, StoreError> {
+        let pool = Arc::clone(&self.pool);
+        let permit = Arc::clone(&pool.permits)
             .acquire_owned()
             .await
             .map_err(|_| StoreError::Closed)?;
-        let conn = self.idle.lock().pop().ok_or(StoreError::Closed)?;
-        let interrupt = conn.get_interrupt_handle();
-        let loan = Loan {
+        let idle = pool.idle.lock().pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None if pool.permits.is_closed() => return Err(StoreError::Closed),
+            None => {
+                let pool = Arc::clone(&pool);
+                tokio::task::spawn_blocking(move || open_reader(&pool.path, pool.cache_kib))
+                    .await
+                    .map_err(|error| StoreError::Unavailable(error.into()))??
+            }
+        };
+        Ok(Loan {
             conn: Some(conn),
-            idle: Arc::clone(&self.idle),
+            pool,
             _permit: permit,
-        };
-        let mut job = tokio::task::spawn_blocking(move || {
-            let answer = loan.conn.as_ref().map(|conn| in_transaction(conn, read));
-            (answer, loan)
-        });
-        let finished = match tokio::time::timeout(time_limit, &mut job).await {
-            Ok(finished) => finished,
-            Err(_) => loop {
-                // An interrupt between two statements is forgotten, so it is repeated until it hits one.
-                interrupt.interrupt();
-                if let Ok(finished) = tokio::time::timeout(INTERRUPT_EVERY, &mut job).await {
-                    break finished;
-                }
-            },
-        };
-        match finished {
-            Ok((Some(answer), _loan)) => answer.map_err(|fault| fault.to_store_error()),
-            Ok((None, _)) => Err(StoreError::Closed),
-            Err(error) => Err(StoreError::Unavailable(error.into())),
-        }
+        })
     }
 
-    /// Refuses further reads and closes the connections as they come back.
+    /// Refuses further reads and closes the connections, those on loan when they come back.
     pub(super) fn close(&self) {
-        self.permits.close();
-        self.idle.lock().clear();
+        self.pool.permits.close();
+        self.pool.idle.lock().clear();
+    }
+}
+
+async fn run_bounded<A, F>(loan: Loan, time_limit: Duration, read: F) -> Result<A, StoreError>
+where
+    A: Send + 'static,
+    F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+{
+    let interrupt = loan.conn.as_ref().map(Connection::get_interrupt_handle);
+    let mut job = tokio::task::spawn_blocking(move || {
+        let answer = loan.conn.as_ref().map(|conn| in_transaction(conn, read));
+        (answer, loan)
+    });
+    let finished = match tokio::time::timeout(time_limit, &mut job).await {
+        Ok(finished) => finished,
+        Err(_) => loop {
+            // An interrupt between two statements is forgotten, so it is repeated until it hits one.
+            if let Some(interrupt) = &interrupt {
+                interrupt.interrupt();
+            }
+            if let Ok(finished) = tokio::time::timeout(INTERRUPT_EVERY, &mut job).await {
+                break finished;
+            }
+        },
+    };
+    match finished {
+        Ok((Some(answer), _loan)) => answer.map_err(|fault| fault.to_store_error()),
+        Ok((None, _)) => Err(StoreError::Closed),
+        Err(error) => Err(StoreError::Unavailable(error.into())),
     }
 }
 
@@ -164,40 +209,78 @@ fn in_transaction<A>(
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn an_endless_read_is_stopped_and_its_connection_goes_on() {
-        let directory = tempfile::tempdir().unwrap();
+    fn readers(directory: &tempfile::TempDir, time_limit: Duration) -> Readers {
         let path = directory.path().join("test.db");
         Connection::open(&path)
             .unwrap()
             .execute_batch("CREATE TABLE t(x)")
             .unwrap();
-        let readers = Readers::open(&path, 1, 100, Duration::from_millis(1)).unwrap();
-        let endless = readers
-            .run(|conn| {
-                let sql =
-                    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
-                Ok(conn.query_row(sql, [], |row| row.get::<_, i64>(0))?)
-            })
+        Readers::open(&path, 1, 100, time_limit).unwrap()
+    }
+
+    fn endless(conn: &Connection) -> Result<i64, Fault> {
+        let sql = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
+        Ok(conn.query_row(sql, [], |row| row.get(0))?)
+    }
+
+    fn rows(conn: &Connection) -> Result<i64, Fault> {
+        Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get(0))?)
+    }
+
+    #[tokio::test]
+    async fn an_endless_read_is_stopped_and_its_connection_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let readers = readers(&directory, Duration::from_millis(1));
+        let stopped = readers.run(endless).await;
+        assert!(matches!(stopped, Err(StoreError::TooSlow)), "{stopped:?}");
+        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_read_is_stopped_also_when_its_caller_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let readers = readers(&directory, Duration::from_millis(1));
+        tokio::select! {
+            biased;
+            answer = readers.run(endless) => panic!("{answer:?}"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(readers.pool.permits.available_permits(), 0, "it began");
+        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_not_as_it_was_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let readers = readers(&directory, Duration::from_secs(5));
+        let panicked = readers
+            .run(|_| -> Result<(), Fault> { panic!("a defect in a read") })
             .await;
-        assert!(matches!(endless, Err(StoreError::TooSlow)), "{endless:?}");
-        let after = readers
-            .run_unbounded(|conn| {
-                Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))?)
-            })
-            .await;
-        assert_eq!(after.unwrap(), 0);
+        assert!(
+            matches!(panicked, Err(StoreError::Unavailable(_))),
+            "{panicked:?}"
+        );
+        assert_eq!(readers.pool.idle.lock().len(), 0);
+        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+        assert_eq!(readers.pool.idle.lock().len(), 1);
+
+        let loan = readers.borrow().await.unwrap();
+        loan.conn.as_ref().unwrap().execute_batch("BEGIN").unwrap();
+        drop(loan);
+        assert_eq!(readers.pool.idle.lock().len(), 0);
+        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+
+        let loan = readers.borrow().await.unwrap();
+        readers.close();
+        drop(loan);
+        assert_eq!(readers.pool.idle.lock().len(), 0, "closed when it came back");
+        assert!(matches!(readers.run(rows).await, Err(StoreError::Closed)));
     }
 
     #[tokio::test]
     async fn a_reader_cannot_write() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("test.db");
-        Connection::open(&path)
-            .unwrap()
-            .execute_batch("CREATE TABLE t(x)")
-            .unwrap();
-        let readers = Readers::open(&path, 1, 100, Duration::from_secs(5)).unwrap();
+        let readers = readers(&directory, Duration::from_secs(5));
         let written = readers
             .run(|conn| Ok(conn.execute("INSERT INTO t VALUES (1)", [])?))
             .await;

@@ -115,6 +115,8 @@ pub(super) struct Work<'c> {
     pub(super) effects: Effects,
     /// Deleted destinations whose pending deliveries are still to be canceled.
     pub(super) unswept: Vec<i64>,
+    /// A transaction was rolled back, and what it taught is not forgotten yet: nothing may be written.
+    pub(super) is_stale: bool,
 }
 
 impl<'c> Work<'c> {
@@ -131,16 +133,18 @@ impl<'c> Work<'c> {
             attempt_skew: attempt_skew(conn)?,
             effects: Effects::default(),
             unswept: sweep::unswept(conn)?,
+            is_stale: false,
         })
     }
 
-    /// Forgets what a rolled-back transaction taught.
+    /// Forgets what a rolled-back transaction taught. After a failure it can be repeated.
     pub(super) fn forget(&mut self) -> Result<(), Fault> {
         self.effects = Effects::default();
         self.names.forget(self.conn)?;
         self.event_skew = event_skew(self.conn)?;
         self.attempt_skew = attempt_skew(self.conn)?;
         self.unswept = sweep::unswept(self.conn)?;
+        self.is_stale = false;
         Ok(())
     }
 }

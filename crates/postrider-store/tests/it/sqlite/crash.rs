@@ -28,7 +28,7 @@ async fn victim() {
     let Ok(directory) = std::env::var(DIRECTORY) else {
         return;
     };
-    let store = SqliteStore::open(SqliteConfig::new(directory, SealKey::new(&[7; 32])), NOW).unwrap();
+    let store = SqliteStore::open(SqliteConfig::new(directory, SealKey::new(&[7; 32]))).unwrap();
     let acme = tenant(&*store, "acme").await;
     let destinations = store.directory().await.unwrap().1;
     let key = match destinations.first() {
@@ -100,7 +100,7 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
         );
         accepted.retain(|id| id.len() == 36);
         settled.retain(|id| id.len() == 36);
-        let store = SqliteStore::open(config(&directory), NOW).unwrap();
+        let store = SqliteStore::open(config(&directory)).unwrap();
         for ids in accepted.chunks(500) {
             let page = store
                 .events(EventQuery {
@@ -136,7 +136,7 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
 #[tokio::test]
 async fn a_torn_end_of_the_log_loses_nothing_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     let acme = tenant(&*store, "acme").await;
     let key = create(&*store, acme, "des_1").await;
     for n in 0..50 {
@@ -158,7 +158,7 @@ async fn a_torn_end_of_the_log_loses_nothing_acknowledged() {
         let tail = log[end..].to_vec();
         log.extend(tail);
         std::fs::write(copy.path().join("postrider.db-wal"), log).unwrap();
-        let revived = SqliteStore::open(config(&copy), NOW).unwrap();
+        let revived = SqliteStore::open(config(&copy)).unwrap();
         assert_eq!(pending(&*revived, key).await.len(), 50, "{torn} stray bytes");
         assert!(
             publish(

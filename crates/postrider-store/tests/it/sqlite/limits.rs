@@ -19,7 +19,7 @@ async fn a_full_disk_refuses_whole_batches_and_keeps_the_rest() {
         max_pages: Some(300),
         ..config(&directory)
     };
-    let store = SqliteStore::open(small, NOW).unwrap();
+    let store = SqliteStore::open(small).unwrap();
     let acme = tenant(&*store, "acme").await;
     let key = create(&*store, acme, "des_1").await;
     let batch = || {
@@ -49,7 +49,7 @@ async fn a_full_disk_refuses_whole_batches_and_keeps_the_rest() {
     assert!(!small_one.duplicate, "what fits is still accepted");
     store.close().await;
 
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     assert_eq!(pending(&*store, key).await.len(), stored + 1);
     store.accept(batch(), NOW).await.unwrap();
 }
@@ -61,7 +61,7 @@ async fn a_full_queue_is_busy_and_loses_nothing() {
         queue_rows: 4,
         ..config(&directory)
     };
-    let store = SqliteStore::open(narrow, NOW).unwrap();
+    let store = SqliteStore::open(narrow).unwrap();
     let acme = tenant(&*store, "acme").await;
     let key = create(&*store, acme, "des_1").await;
     let publishes: Vec<_> = (0..200)
@@ -86,7 +86,7 @@ async fn a_full_queue_is_busy_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_programs_lock_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     let other = Connection::open(directory.path().join("postrider.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let accept = {
@@ -103,7 +103,7 @@ async fn another_programs_lock_is_waited_for() {
 #[tokio::test]
 async fn after_closing_everything_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     let last = {
         let store = Arc::clone(&store);
         tokio::spawn(async move { store.accept(vec![event("acme", &[])], NOW).await })
@@ -118,7 +118,7 @@ async fn after_closing_everything_is_refused() {
     ));
     assert!(matches!(store.ping().await, Err(StoreError::Closed)));
     assert!(matches!(store.tenant("acme").await, Err(StoreError::Closed)));
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     let key = store.ids().decode(IdKind::Event, &last[0].id).unwrap();
     assert!(
         store
@@ -138,7 +138,7 @@ async fn paused_time_stands_still_while_the_writer_works() {
         blocking_waits: true,
         ..config(&directory)
     };
-    let store = SqliteStore::open(waiting, NOW).unwrap();
+    let store = SqliteStore::open(waiting).unwrap();
     let alarm = tokio::spawn(tokio::time::sleep(std::time::Duration::from_secs(3_600)));
     let started = tokio::time::Instant::now();
     let acme = tenant(&*store, "acme").await;

@@ -12,7 +12,7 @@ use postrider_store::seal::SealKey;
 use postrider_store::sqlite::{SqliteConfig, SqliteStore};
 use tempfile::TempDir;
 
-use crate::conformance::{Harness, NOW, conformance_suite};
+use crate::conformance::{Harness, conformance_suite};
 
 /// A store in a directory of its own.
 pub(crate) struct Embedded {
@@ -28,7 +28,7 @@ pub(crate) fn config(directory: &TempDir) -> SqliteConfig {
 impl Harness for Embedded {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(config(&directory), NOW).unwrap();
+        let store = SqliteStore::open(config(&directory)).unwrap();
         Self { store, directory }
     }
 
@@ -38,7 +38,7 @@ impl Harness for Embedded {
 
     async fn restart(self) -> Self {
         self.store.close().await;
-        let store = SqliteStore::open(config(&self.directory), NOW).unwrap();
+        let store = SqliteStore::open(config(&self.directory)).unwrap();
         Self {
             store,
             directory: self.directory,

@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
-use postrider_core::time::Timestamp;
 use postrider_store::Store as _;
 use postrider_store::seal::SealKey;
 use postrider_store::sqlite::{OpenError, SqliteConfig, SqliteStore};
 use rusqlite::Connection;
 
 use super::config;
-use crate::conformance::{NOW, create, tenant};
+use crate::conformance::{create, tenant};
 
 fn refusal(config: SqliteConfig) -> OpenError {
-    SqliteStore::open(config, NOW).map(drop).unwrap_err()
+    SqliteStore::open(config).map(drop).unwrap_err()
 }
 
 fn database(directory: &Path) -> std::path::PathBuf {
@@ -22,7 +21,7 @@ fn database(directory: &Path) -> std::path::PathBuf {
 #[tokio::test]
 async fn a_second_one_is_refused_until_the_first_is_closed() {
     let directory = tempfile::tempdir().unwrap();
-    let first = SqliteStore::open(config(&directory), NOW).unwrap();
+    let first = SqliteStore::open(config(&directory)).unwrap();
     let error = refusal(config(&directory));
     assert!(matches!(error, OpenError::InUse { .. }));
     assert!(
@@ -33,13 +32,13 @@ async fn a_second_one_is_refused_until_the_first_is_closed() {
     );
     first.ping().await.unwrap();
     first.close().await;
-    drop(SqliteStore::open(config(&directory), NOW).unwrap());
+    drop(SqliteStore::open(config(&directory)).unwrap());
 }
 
 #[tokio::test]
 async fn a_later_version_is_refused_untouched() {
     let directory = tempfile::tempdir().unwrap();
-    SqliteStore::open(config(&directory), NOW).unwrap().close().await;
+    SqliteStore::open(config(&directory)).unwrap().close().await;
     let conn = Connection::open(database(directory.path())).unwrap();
     conn.execute("UPDATE meta SET value = 99 WHERE name = 'schema_version'", [])
         .unwrap();
@@ -92,7 +91,7 @@ fn what_is_not_ours_is_refused_untouched() {
 #[tokio::test]
 async fn another_seal_key_is_refused_and_the_right_one_still_opens() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     let acme = tenant(&*store, "acme").await;
     create(&*store, acme, "des_1").await;
     let before = store.directory().await.unwrap();
@@ -102,7 +101,7 @@ async fn another_seal_key_is_refused_and_the_right_one_still_opens() {
         ..config(&directory)
     };
     assert!(matches!(refusal(wrong), OpenError::WrongSealKey { .. }));
-    let store = SqliteStore::open(config(&directory), NOW).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     assert_eq!(store.directory().await.unwrap(), before);
 }
 
@@ -129,13 +128,13 @@ fn a_disk_without_room_for_a_database_is_refused() {
         ..config(&directory)
     };
     assert!(matches!(refusal(tiny), OpenError::Full { .. }));
-    drop(SqliteStore::open(config(&directory), NOW).unwrap());
+    drop(SqliteStore::open(config(&directory)).unwrap());
 }
 
 #[tokio::test]
 async fn no_secret_is_readable_on_disk() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(config(&directory), Timestamp::EPOCH).unwrap();
+    let store = SqliteStore::open(config(&directory)).unwrap();
     let acme = tenant(&*store, "acme").await;
     create(&*store, acme, "des_1").await;
     for entry in std::fs::read_dir(directory.path()).unwrap() {

@@ -116,7 +116,7 @@ impl Server {
     async fn open(dir: TempDir, rules: Rules, config: ApiConfig, now: i64) -> Self {
         let clock = Arc::new(TestClock(AtomicI64::new(now)));
         let sqlite = SqliteConfig::new(dir.path(), SealKey::new(&[7; 32]));
-        let store = SqliteStore::open(sqlite, clock.now()).unwrap();
+        let store = SqliteStore::open(sqlite).unwrap();
         let directory = Directory::load(store.clone(), rules).await.unwrap();
         let health = Health::default();
         let app = App {

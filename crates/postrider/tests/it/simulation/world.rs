@@ -177,7 +177,7 @@ impl World {
     pub(super) async fn new(seed: u64, config: EngineConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
-        let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32])), START).unwrap();
+        let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32]))).unwrap();
         let store: Arc<dyn Store> = Arc::new(Held(store));
         let directory = Directory::load(Arc::clone(&store), Rules::default())
             .await
