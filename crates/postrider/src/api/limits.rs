@@ -16,7 +16,10 @@ const MAX_METADATA_BYTES: usize = 16 << 10;
 pub(super) fn check_id(field: &str, id: &str, faults: &mut Vec<String>) {
     let is_sound =
         (1..=MAX_ID_BYTES).contains(&id.len()) && id.trim() == id && !id.chars().any(char::is_control);
-    if !is_sound {
+    // Every client would take them out of a path before it sends it (RFC 3986 §5.2.4).
+    if matches!(id, "." | "..") {
+        faults.push(format!("{field} must not be a path segment such as . or .."));
+    } else if !is_sound {
         faults.push(format!(
             "{field} must be 1 to {MAX_ID_BYTES} bytes without control characters"
         ));

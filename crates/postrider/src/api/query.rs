@@ -177,8 +177,16 @@ impl Query {
             .insert(format!("query.{name}"), Value::String(text.into()));
     }
 
-    /// Refuses the request if any parameter was wrong.
-    pub(super) fn finish(self) -> Result<(), ApiError> {
+    /// Refuses the request if any parameter was wrong. A filter by an empty id is refused too: it comes from a variable
+    /// that was not set, and would show everybody's rows.
+    pub(super) fn finish(mut self) -> Result<(), ApiError> {
+        for (key, value) in &self.pairs {
+            let name = key.split('[').next().unwrap_or_default();
+            if value.is_empty() && matches!(name, "tenant_id" | "event_id" | "destination_id") {
+                let text = Value::String("must not be empty".to_owned());
+                self.faults.insert(format!("query.{name}"), text);
+            }
+        }
         if self.faults.is_empty() {
             return Ok(());
         }

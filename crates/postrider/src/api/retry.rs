@@ -26,8 +26,7 @@ struct RetryBody<'a> {
     tenant_id: Sent<'a>,
 }
 
-/// `POST /retry`. Ids are unique within a tenant only; without `tenant_id` it is the newest event with this id whose
-/// tenant has this destination.
+/// `POST /retry`. Ids are unique within a tenant only; without `tenant_id`, and when several tenants have both, it is refused.
 pub(super) async fn retry(
     State(app): State<Shared>,
     Body(body): Body,
@@ -50,11 +49,17 @@ pub(super) async fn retry(
     if events.is_empty() {
         return Err(ApiError::not_found("event not found"));
     }
-    let found = events.iter().find_map(|event| {
+    let mut found = events.iter().filter_map(|event| {
         let entry = app.directory.destination(&event.tenant_id, &destination_id)?;
         Some((&event.tenant_id, entry))
     });
-    let (tenant_id, entry) = found.ok_or_else(|| ApiError::not_found("destination not found"))?;
+    let (tenant_id, entry) = found
+        .next()
+        .ok_or_else(|| ApiError::not_found("destination not found"))?;
+    if found.any(|(other, _)| other != tenant_id) {
+        let text = "several tenants have this event and destination: name one by tenant_id";
+        return Err(ApiError::bad_request(text));
+    }
     if entry.record.disabled.is_some() {
         let error = ApiError::bad_request("Destination is disabled");
         return Err(error.with_data(json!({ "error": "destination_disabled" })));

@@ -38,6 +38,7 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
     let tenant = work.names.tenant(work.conn, &event.tenant_id)?;
     if let Some(id) = &event.id
         && let Some(first) = published_before(work, tenant, id)?
+        && !is_older_than_tenant(work, tenant, first)?
     {
         let destination_ids = destination_ids(work, first)?;
         return Ok(Accepted {
@@ -149,6 +150,15 @@ fn payload_of(event: &NewEvent, id: &str, key: EventKey) -> Payload {
         metadata: event.metadata.clone(),
         data: event.data.clone(),
     }
+}
+
+/// Whether an event was accepted before its tenant was created (again): it is not this tenant's, and hides none of its events.
+fn is_older_than_tenant(work: &Work<'_>, tenant: i64, event: EventKey) -> Result<bool, Fault> {
+    let created_at: Option<i64> = work
+        .conn
+        .prepare_cached("SELECT created_at FROM tenant WHERE key = ?1")?
+        .query_row([tenant], |row| row.get(0))?;
+    Ok(created_at.is_some_and(|created_at| event.accepted_at().as_millis() < created_at))
 }
 
 /// The event that this tenant has published with this id: chosen by it, or issued by us and given back.

@@ -30,7 +30,7 @@ impl<'c> Statements<'c> {
                 "INSERT INTO pending(key, event, tenant, destination, flags, due_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?,
             find_event_id: conn.prepare("SELECT event FROM event_id WHERE id = ?1 AND tenant = ?2")?,
-            insert_event_id: conn.prepare("INSERT INTO event_id(id, tenant, event) VALUES (?1, ?2, ?3)")?,
+            insert_event_id: conn.prepare("INSERT OR REPLACE INTO event_id(id, tenant, event) VALUES (?1, ?2, ?3)")?,
             event_tenant: conn.prepare("SELECT tenant FROM event WHERE key = ?1 AND id IS NULL")?,
             // Without RETURNING, for which SQLite would make a temporary table each time.
             delete_pending: conn.prepare("DELETE FROM pending WHERE key = ?1")?,

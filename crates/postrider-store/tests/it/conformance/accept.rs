@@ -86,6 +86,34 @@ pub(crate) async fn an_id_is_used_once_a_tenant<H: Harness>() {
     assert_eq!(pending(&*harness.store(), theirs).await.len(), 1);
 }
 
+pub(crate) async fn an_id_is_free_again_for_a_tenant_that_is_created_again<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let named = |keys: &[DestinationKey]| NewEvent {
+        id: Some("order-1".to_owned()),
+        ..event("acme", keys)
+    };
+    assert!(
+        !publish(&*store, named(&[]), NOW).await.duplicate,
+        "before there is a tenant"
+    );
+    store.upsert_tenant("acme", None, at(1)).await.unwrap();
+    assert!(
+        !publish(&*store, named(&[]), at(2)).await.duplicate,
+        "the tenant's own first"
+    );
+    assert!(publish(&*store, named(&[]), at(3)).await.duplicate);
+    store.delete_tenant("acme", at(4)).await.unwrap();
+    store.upsert_tenant("acme", None, at(5)).await.unwrap();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let fresh = publish(&*store, named(&[key]), at(6)).await;
+    assert!(!fresh.duplicate);
+    assert_eq!(fresh.destination_ids, ["des_1"]);
+    assert_eq!(pending(&*store, key).await.len(), 1);
+    assert!(publish(&*store, named(&[key]), at(7)).await.duplicate);
+}
+
 pub(crate) async fn an_issued_id_given_back_is_a_duplicate<H: Harness>() {
     let harness = H::start().await;
     let store = harness.store();

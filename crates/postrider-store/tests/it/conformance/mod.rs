@@ -48,6 +48,7 @@ macro_rules! conformance_suite {
             policies::there_are_only_so_many,
             accept::bytes_come_back_as_they_went_in,
             accept::an_id_is_used_once_a_tenant,
+            accept::an_id_is_free_again_for_a_tenant_that_is_created_again,
             accept::an_issued_id_given_back_is_a_duplicate,
             accept::one_id_published_at_once_is_one_event,
             accept::unknown_tenants_and_destinations_get_no_delivery,
