@@ -55,11 +55,42 @@ fn bash(script: &str, folder: &Path, output: &str) -> Shell {
     Shell(child)
 }
 
-async fn listening(port: u16) {
+/// Whether a process listens at its port; false when it has ended instead.
+async fn listens(shell: &mut Shell, port: u16) -> bool {
     eventually(&format!("port {port} answers"), BOUND, async || {
-        TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop)
+        if shell.0.try_wait().unwrap().is_some() {
+            return Some(false);
+        }
+        TcpStream::connect(("127.0.0.1", port)).await.ok().map(|_| true)
     })
-    .await;
+    .await
+}
+
+/// Starts the tour's server and sinks on ports that are free now, and answers its requests, adapted. Another test may take
+/// a port first: then on others.
+async fn start(folder: &Path) -> ([Shell; 3], String) {
+    for _ in 0..5 {
+        // The page's own ports may be in use here; the binary is built already.
+        let ports = [3333, 4000, 4001].map(|port: u16| (port, free_port()));
+        let adapted: Vec<_> = blocks().iter().map(|block| adapt(block, &ports)).collect();
+        let [server, sink, broken, tour] = adapted.as_slice() else {
+            panic!("the tour has four blocks: server, sink, broken sink, requests")
+        };
+        let server = server.replace(" dev ", &format!(" dev --listen 127.0.0.1:{} ", ports[0].1));
+        let mut shells = [
+            bash(&server, folder, "server.txt"),
+            bash(sink, folder, "sink.txt"),
+            bash(broken, folder, "broken.txt"),
+        ];
+        let mut all = true;
+        for (shell, (_, port)) in shells.iter_mut().zip(ports) {
+            all = all && listens(shell, port).await;
+        }
+        if all {
+            return (shells, tour.clone());
+        }
+    }
+    panic!("the tour's processes ended before they listened, five times");
 }
 
 /// The binary of this run instead of `cargo run`, and other ports: all at once, or a new one could hold an old one's digits.
@@ -77,20 +108,8 @@ fn adapt(block: &str, ports: &[(u16, u16)]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pasted_as_it_stands_it_works() {
     let folder = TempDir::new().unwrap();
-    // The page's own ports may be in use here; the binary is built already.
-    let ports = [3333, 4000, 4001].map(|port: u16| (port, free_port()));
-    let adapted: Vec<_> = blocks().iter().map(|block| adapt(block, &ports)).collect();
-    let [server, sink, broken, tour] = adapted.as_slice() else {
-        panic!("the tour has four blocks: server, sink, broken sink, requests")
-    };
-    let server = server.replace(" dev ", &format!(" dev --listen 127.0.0.1:{} ", ports[0].1));
-    let _server = bash(&server, folder.path(), "server.txt");
-    let _sink = bash(sink, folder.path(), "sink.txt");
-    let _broken = bash(broken, folder.path(), "broken.txt");
-    for (_, port) in ports {
-        listening(port).await;
-    }
-    let mut shell = bash(tour, folder.path(), "tour.txt");
+    let (_running, tour) = start(folder.path()).await;
+    let mut shell = bash(&tour, folder.path(), "tour.txt");
     let status = eventually("the tour ends", BOUND, async || shell.0.try_wait().unwrap()).await;
     let said = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(
