@@ -76,6 +76,8 @@ const MIN_LANE: usize = 16;
 const PAYLOAD_HORIZON: Duration = Duration::from_secs(30);
 /// A read that failed is repeated after this.
 const REFILL_PAUSE: Duration = Duration::from_secs(1);
+/// A read that brought nothing new is repeated after this: its snapshot was older than what memory already had.
+const USELESS_READ_PAUSE: Duration = Duration::from_millis(50);
 /// A lane with nothing in it is forgotten after this.
 const LANE_IDLE: Duration = Duration::from_secs(600);
 
@@ -231,7 +233,7 @@ impl<P: Payload> Dispatcher<P> {
             lane.leave_in_store(earliest);
         }
         if useless && let Rest::InStore { not_before, .. } = &mut lane.rest {
-            *not_before = now.plus(REFILL_PAUSE);
+            *not_before = now.plus(USELESS_READ_PAUSE);
         }
         self.list(destination);
     }
