@@ -11,8 +11,8 @@ use crate::process::{self, cargo};
 /// Rounds in continuous integration.
 pub(crate) const CI_ROUNDS: u32 = 20;
 /// Names the number of rounds to the test.
-pub(crate) const ROUNDS: &str = "POSTRIDER_CRASH_ROUNDS";
-const SEED: &str = "POSTRIDER_CRASH_SEED";
+pub(crate) const ROUNDS: &str = "XTASK_CRASH_ROUNDS";
+const SEED: &str = "XTASK_CRASH_SEED";
 
 /// Options of `crash`.
 #[derive(Debug, Args)]

@@ -249,8 +249,8 @@ impl Trial {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_is_delivered() {
-    let rounds = setting("POSTRIDER_CRASH_ROUNDS", 3);
-    let seed = setting("POSTRIDER_CRASH_SEED", 1);
+    let rounds = setting("XTASK_CRASH_ROUNDS", 3);
+    let seed = setting("XTASK_CRASH_SEED", 1);
     println!("{rounds} rounds, seed {seed}");
     let mut random = Random(seed);
     let mut trial = Trial::start().await;

@@ -90,7 +90,13 @@ async fn start(folder: &Path) -> ([Shell; 3], String) {
             return (shells, tour.clone());
         }
     }
-    panic!("the tour's processes ended before they listened, five times");
+    let said = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    panic!(
+        "the tour's processes ended before they listened, five times:\n{}\n{}\n{}",
+        said("server.txt"),
+        said("sink.txt"),
+        said("broken.txt")
+    );
 }
 
 /// The binary of this run instead of `cargo run`, and other ports: all at once, or a new one could hold an old one's digits.
