@@ -7,6 +7,8 @@ use crate::id::{EventKey, TenantKey};
 
 #[path = "protection_tests.rs"]
 mod protection;
+#[path = "recovery_tests.rs"]
+mod recovery;
 #[path = "seeds_tests.rs"]
 mod seeds;
 
