@@ -346,10 +346,8 @@ mod tests {
     use super::*;
 
     fn ended(canceled: u64, disabled: u64) -> Ended {
-        let mut ended = Ended {
-            canceled,
-            ..Ended::default()
-        };
+        let mut ended = Ended::default();
+        ended.canceled = canceled;
         ended.add_dead(DeadReason::DestinationDisabled, disabled);
         ended
     }
@@ -431,8 +429,8 @@ mod tests {
             ..stats()
         };
         let now = Timestamp::from_millis(100_000);
-        metrics.encode(&earlier, now);
-        metrics.encode(&stats(), now);
+        drop(metrics.encode(&earlier, now));
+        drop(metrics.encode(&stats(), now));
         let text = metrics.encode(&earlier, now);
         shows(
             &text,
