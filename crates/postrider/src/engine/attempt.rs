@@ -215,8 +215,21 @@ fn count(
     }
 }
 
-/// The delivery ends without an attempt.
+/// Nothing was sent, because the delivery ends without an attempt.
 fn ended(parts: &Parts, delivery: PendingDelivery, next: Next, now: Timestamp) -> Done {
+    Done {
+        finished: Finished {
+            unsettled: true,
+            again: None,
+            ..put_back(delivery, None).finished
+        },
+        settlement: Some(settlement(parts, delivery, next, now)),
+        pause: false,
+    }
+}
+
+/// The end of a delivery without an attempt.
+pub(super) fn settlement(parts: &Parts, delivery: PendingDelivery, next: Next, now: Timestamp) -> Settlement {
     let status = match next {
         Next::Dead(reason, _) => reason.as_str(),
         Next::Succeeded | Next::Retry(..) | Next::Canceled => "canceled",
@@ -224,18 +237,10 @@ fn ended(parts: &Parts, delivery: PendingDelivery, next: Next, now: Timestamp) -
     parts
         .metrics
         .delivery_ended(status, now.since(delivery.event.accepted_at()));
-    Done {
-        finished: Finished {
-            unsettled: true,
-            again: None,
-            ..put_back(delivery, None).finished
-        },
-        settlement: Some(Settlement {
-            delivery,
-            attempt: None,
-            next,
-        }),
-        pause: false,
+    Settlement {
+        delivery,
+        attempt: None,
+        next,
     }
 }
 
