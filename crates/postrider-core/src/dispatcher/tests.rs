@@ -11,6 +11,8 @@ use crate::id::{EventKey, TenantKey};
 mod ending;
 #[path = "protection_tests.rs"]
 mod protection;
+#[path = "recovery_tests.rs"]
+mod recovery;
 #[path = "seeds_tests.rs"]
 mod seeds;
 
@@ -43,6 +45,7 @@ fn pending(key: i64, destination: i64, due: Timestamp) -> PendingDelivery {
         retryable: true,
         replayed: false,
         last_attempt: None,
+        context: None,
     }
 }
 

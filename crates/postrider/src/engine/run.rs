@@ -144,7 +144,14 @@ impl Run {
                 Action::Start(delivery, payload, waited_for) => self.start(delivery, payload, waited_for),
                 Action::End(delivery, reason) => {
                     let next = Next::Dead(reason, Category::NotAttempted);
-                    self.judge(attempt::settlement(&self.parts, delivery, next, now));
+                    let entry = self.parts.directory.entry(delivery.destination);
+                    self.judge(attempt::settlement(
+                        &self.parts,
+                        entry.as_deref(),
+                        delivery,
+                        next,
+                        now,
+                    ));
                 }
                 Action::Refill {
                     destination,
