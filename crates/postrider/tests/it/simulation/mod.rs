@@ -2,6 +2,7 @@
 
 mod forecast;
 mod held;
+mod lifecycle;
 mod protection;
 mod world;
 
