@@ -13,6 +13,7 @@ use postrider_store::feed::Arrivals;
 use postrider_store::record::{DueDelivery, DuePage, DueQuery, Settlement};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use tokio::task::coop::consume_budget;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -112,6 +113,8 @@ impl Run {
                 () = sleep_until(wake) => {}
             }
             self.take_the_rest();
+            // With something to do in every turn the loop would never wait, and keep its thread for itself.
+            consume_budget().await;
         }
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Held {
     pub(super) poisoned: Mutex<HashSet<DestinationKey>>,
     /// Whether nothing at all can be settled now.
     pub(super) is_full: AtomicBool,
+    /// A destination of which there is news whenever the feed is looked at.
+    pub(super) noisy: Mutex<Option<DestinationKey>>,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
 }
@@ -40,6 +42,7 @@ impl Held {
             store,
             poisoned: Mutex::default(),
             is_full: AtomicBool::new(false),
+            noisy: Mutex::default(),
             dies_once: AtomicBool::new(false),
         }
     }
@@ -63,6 +66,9 @@ impl Store for Held {
     }
 
     fn feed(&self) -> &Feed {
+        if let Some(noisy) = *self.noisy.lock() {
+            self.store.feed().spilled(noisy);
+        }
         self.store.feed()
     }
 
