@@ -279,6 +279,7 @@ impl World {
             .map(|&destination| NewDelivery {
                 destination,
                 dead: None,
+                context: None,
             })
             .collect();
         let event = NewEvent {
