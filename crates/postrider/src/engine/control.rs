@@ -62,6 +62,11 @@ impl Commands {
             None => std::future::pending().await,
         }
     }
+
+    /// A command that waits already.
+    pub(super) fn waiting(&self) -> Option<Command> {
+        self.0.try_lock().ok()?.try_recv().ok()
+    }
 }
 
 impl Default for Control {

@@ -99,8 +99,7 @@ impl Run {
         } else {
             self.kept.remove(&destination);
         }
-        // The keeper lives as long as this loop.
-        let _ = self.keeping.send((destination, protection));
+        self.keeping.put(destination, protection);
     }
 
     fn give_up(&self, destination: DestinationKey, attempt: Option<&NewAttempt>, now: Timestamp) {

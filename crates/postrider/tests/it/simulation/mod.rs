@@ -3,6 +3,7 @@
 mod breaker;
 mod forecast;
 mod held;
+mod lifecycle;
 mod protection;
 mod world;
 
