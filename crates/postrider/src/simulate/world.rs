@@ -98,7 +98,7 @@ impl Payload for Weightless {
 enum Event {
     Publish(u32),
     Answer {
-        delivery: PendingDelivery,
+        delivery: Box<PendingDelivery>,
         outcome: Outcome,
         latency: Duration,
         worked: bool,
@@ -180,7 +180,7 @@ impl World<'_> {
                     worked,
                 } => {
                     self.working -= u32::from(worked);
-                    self.answered(delivery, &outcome, latency);
+                    self.answered(*delivery, &outcome, latency);
                 }
             }
         }
@@ -249,7 +249,7 @@ impl World<'_> {
         self.push(
             self.now.plus(latency),
             Event::Answer {
-                delivery,
+                delivery: Box::new(delivery),
                 outcome,
                 latency,
                 worked,
