@@ -16,6 +16,10 @@ pub(super) enum List {
     Attempts,
     /// By delivery key.
     Deliveries,
+    /// By serial of death.
+    DeadLetters,
+    /// By replay key.
+    Replays,
 }
 
 impl List {
@@ -25,6 +29,8 @@ impl List {
             Self::Events => (IdKind::Event, "evt"),
             Self::Attempts => (IdKind::Attempt, "att"),
             Self::Deliveries => (IdKind::Delivery, "dlv"),
+            Self::DeadLetters => (IdKind::Delivery, "ded"),
+            Self::Replays => (IdKind::Replay, "rpl"),
         }
     }
 
