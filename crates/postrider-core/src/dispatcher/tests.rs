@@ -39,6 +39,7 @@ fn pending(key: i64, destination: i64, due: Timestamp) -> PendingDelivery {
         retryable: true,
         replayed: false,
         last_attempt: None,
+        context: None,
     }
 }
 

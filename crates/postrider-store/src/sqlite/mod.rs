@@ -4,6 +4,7 @@
 //! `read` functions run on blocking threads, each in its own short transaction.
 
 mod credentials;
+mod dead_letters;
 mod detail;
 mod duties;
 mod failure;

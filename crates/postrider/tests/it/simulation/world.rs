@@ -274,6 +274,7 @@ impl World {
             .map(|&destination| NewDelivery {
                 destination,
                 dead: None,
+                context: None,
             })
             .collect();
         let event = NewEvent {
