@@ -112,7 +112,10 @@ pub fn download(
             let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
             return Answer { status, body }.json().map(drop);
         }
-        while let Some(frame) = in_time(async { Ok(answer.frame().await) }).await.with_context(|| talk(server))? {
+        while let Some(frame) = in_time(async { Ok(answer.frame().await) })
+            .await
+            .with_context(|| talk(server))?
+        {
             let frame = frame.context("read the answer to its end: it broke off")?;
             if let Some(data) = frame.data_ref() {
                 piece(data)?;

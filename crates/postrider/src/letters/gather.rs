@@ -116,7 +116,11 @@ async fn line(store: &dyn Store, id: &str) -> Result<Option<Line>, StoreError> {
         eligible_for_retry: event.retryable,
         data: event.data,
     };
-    let context = detail.context.as_ref().and_then(masked).map(|value| value.to_string());
+    let context = detail
+        .context
+        .as_ref()
+        .and_then(masked)
+        .map(|value| value.to_string());
     Ok(Some(Line::new(head, event, &attempts, context.as_deref())))
 }
 

@@ -31,7 +31,12 @@ mod tests {
         let right = json!({"destination": {"config": {"url": "https://a.example/", "custom_headers": "{\"x-key\":\"***\"}"}}});
         assert_eq!(shown, right);
         let broken = r#"{"destination":{"config":{"custom_headers":"canary"}}}"#;
-        assert!(!masked(&DeadContext::new(broken)).unwrap().to_string().contains("canary"));
+        assert!(
+            !masked(&DeadContext::new(broken))
+                .unwrap()
+                .to_string()
+                .contains("canary")
+        );
         assert_eq!(masked(&DeadContext::new("no JSON")), None);
     }
 }

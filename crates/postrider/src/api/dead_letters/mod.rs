@@ -1,9 +1,7 @@
 //! Dead letters: what could not be delivered, why, and everything that helps to understand it.
 
-pub(super) mod change;
 pub(super) mod export;
-pub(super) mod filter;
-pub(super) mod import;
+mod filter;
 pub(super) mod show;
 pub(super) mod summary;
 

@@ -58,8 +58,11 @@ pub(in super::super) async fn get(
     query.finish()?;
     let found = app.store.dead_letter(&id).await?;
     let found = found.filter(|it| tenant_ids.is_empty() || tenant_ids.contains(&it.letter.tenant_id));
-    let DeadLetterDetail { letter, event, context } =
-        found.ok_or_else(|| ApiError::not_found("dead letter not found"))?;
+    let DeadLetterDetail {
+        letter,
+        event,
+        context,
+    } = found.ok_or_else(|| ApiError::not_found("dead letter not found"))?;
     let history = attempts(&app, &letter.id).await?;
     Ok(Json(DetailAnswer {
         letter: letter.into(),

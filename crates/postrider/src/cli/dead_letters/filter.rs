@@ -2,47 +2,46 @@
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Map, Value, json};
 
 /// Which dead letters. All that are given must hold; one that may be repeated admits any of its values.
 #[derive(Debug, Clone, Default, Args)]
-pub struct FilterArgs {
+pub(super) struct FilterArgs {
     /// Only of this tenant (repeatable)
     #[arg(long, value_name = "ID")]
-    pub tenant: Vec<String>,
+    tenant: Vec<String>,
     /// Only for this destination (repeatable)
     #[arg(long, value_name = "ID")]
-    pub destination: Vec<String>,
+    destination: Vec<String>,
     /// Only with this topic (repeatable)
     #[arg(long)]
-    pub topic: Vec<String>,
+    topic: Vec<String>,
     /// Only dead for this reason, such as permanent_failure (repeatable)
     #[arg(long)]
-    pub reason: Vec<String>,
+    reason: Vec<String>,
     /// Only with a last outcome of this category, such as http_4xx or timeout (repeatable)
     #[arg(long)]
-    pub category: Vec<String>,
+    category: Vec<String>,
     /// Only with this status code (repeatable)
     #[arg(long, value_parser = clap::value_parser!(u16).range(100..=999))]
-    pub code: Vec<u16>,
+    code: Vec<u16>,
     /// Only dead since this time: RFC 3339 or YYYY-MM-DD
     #[arg(long, value_name = "TIME")]
-    pub died_since: Option<String>,
+    died_since: Option<String>,
     /// Only dead before this time
     #[arg(long, value_name = "TIME")]
-    pub died_before: Option<String>,
+    died_before: Option<String>,
     /// Only with this text in the last error, in any case of letters
     #[arg(long)]
-    pub text: Option<String>,
+    text: Option<String>,
     /// Only this delivery (repeatable)
     #[arg(long, value_name = "DELIVERY")]
-    pub id: Vec<String>,
+    id: Vec<String>,
 }
 
 impl FilterArgs {
     /// As parameters of a query, each preceded by `&`.
     #[must_use]
-    pub fn query(&self) -> String {
+    pub(super) fn query(&self) -> String {
         let mut query = String::new();
         for (name, values) in self.lists() {
             for value in values {
@@ -61,26 +60,6 @@ impl FilterArgs {
         query
     }
 
-    /// As fields of a body.
-    #[must_use]
-    pub fn body(&self) -> Map<String, Value> {
-        let mut body = Map::new();
-        for (name, values) in self.lists() {
-            if !values.is_empty() {
-                body.insert(name.to_owned(), json!(values));
-            }
-        }
-        let mut died = Map::new();
-        for (name, value) in [("gte", &self.died_since), ("lt", &self.died_before)] {
-            died.extend(value.as_ref().map(|value| (name.to_owned(), json!(value))));
-        }
-        if !died.is_empty() {
-            body.insert("died_at".to_owned(), died.into());
-        }
-        body.extend(self.text.as_ref().map(|text| ("text".to_owned(), json!(text))));
-        body
-    }
-
     fn lists(&self) -> [(&'static str, Vec<String>); 7] {
         [
             ("tenant_id", self.tenant.clone()),
@@ -95,7 +74,7 @@ impl FilterArgs {
 }
 
 /// A value for a query or a path.
-pub(in super::super) fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
@@ -112,11 +91,8 @@ mod tests {
             text: Some("token expired".to_owned()),
             ..FilterArgs::default()
         };
-        let right = "&tenant_id[]=a%26b&code[]=401&code[]=403&died_at[gte]=2026%2D01%2D01&text=token%20expired";
+        let right =
+            "&tenant_id[]=a%26b&code[]=401&code[]=403&died_at[gte]=2026%2D01%2D01&text=token%20expired";
         assert_eq!(args.query(), right);
-        let right = json!({ "tenant_id": ["a&b"], "code": ["401", "403"], "died_at": { "gte": "2026-01-01" },
-            "text": "token expired" });
-        assert_eq!(Value::from(args.body()), right);
-        assert!(FilterArgs::default().body().is_empty());
     }
 }
