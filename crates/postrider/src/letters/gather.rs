@@ -58,7 +58,7 @@ impl Gatherer {
     /// When the store cannot be read; the next call tries again.
     pub async fn next(&mut self) -> Result<Option<Gathered>, StoreError> {
         loop {
-            while let Some(letter) = self.page.next() {
+            for letter in self.page.by_ref() {
                 if letter.serial > self.upper {
                     return Ok(None);
                 }

@@ -367,7 +367,7 @@ pub(super) mod tests {
         for data in AWKWARD {
             for header in AWKWARD {
                 let original = attempt(data, header);
-                let line = Line::new(head(), event(data), &[original.clone()], None);
+                let line = Line::new(head(), event(data), std::slice::from_ref(&original), None);
                 let mut text = Vec::new();
                 line.write(&mut text).unwrap();
                 assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), 1, "{data:?}");
