@@ -2,9 +2,9 @@
 
 use postrider_core::delivery::{DeadReason, DeliveryStatus};
 use postrider_core::outcome::Category;
+use postrider_store::Store;
 use postrider_store::letter::{DeadLetterFilter, Imported, ImportedLetter};
 use postrider_store::record::{AttemptQuery, Next};
-use postrider_store::Store;
 
 use super::listing::{all_attempts, all_deliveries};
 use super::{

@@ -3,12 +3,12 @@
 use postrider_core::delivery::{DeadReason, Plan};
 use postrider_core::id::{DestinationKey, IdKind};
 use postrider_core::outcome::{Category, ErrorKind};
+use postrider_store::Store;
 use postrider_store::letter::{
     DeadLetter, DeadLetterCount, DeadLetterFilter, DeadLetterGroup, DeadLetterQuery,
 };
 use postrider_store::page::{Cursor, PageRequest, TimeRange};
 use postrider_store::record::{AttemptQuery, NewDelivery, NewEvent, Next, Retried, Settlement};
-use postrider_store::Store;
 
 use super::listing::{NEWEST, OLDEST, all_attempts, all_deliveries, texts};
 use super::{

@@ -3,13 +3,13 @@
 use postrider_core::delivery::{DeadReason, DeliveryStatus, Plan, Progress};
 use postrider_core::id::{DestinationKey, ReplayKey};
 use postrider_core::replay::{ReplayConfig, ReplayState};
+use postrider_store::Store;
 use postrider_store::letter::{DeadLetterFilter, Withdrawn};
 use postrider_store::record::{Next, Retried};
 use postrider_store::replay::{
     Replay, ReplayChanged, ReplayCreated, ReplayPreview, ReplayProgress, ReplayQuery, ReplayScope,
     ReplaySpec, ReplayStep, ReplayStepped,
 };
-use postrider_store::Store;
 
 use super::listing::{NEWEST, texts};
 use super::{

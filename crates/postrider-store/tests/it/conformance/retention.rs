@@ -5,9 +5,9 @@ use postrider_core::hash;
 use postrider_core::id::DestinationKey;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
+use postrider_store::Store;
 use postrider_store::letter::{DeadLetterFilter, Expired, RetentionKind};
 use postrider_store::record::{AttemptQuery, NewDelivery, NewEvent, Next};
-use postrider_store::Store;
 
 use super::listing::{all_attempts, all_deliveries, all_events};
 use super::{
@@ -126,7 +126,7 @@ pub(crate) async fn what_is_pending_or_dead_is_never_lost<H: Harness>() {
                 _ => &keys[..2],
             };
             let fresh = NewEvent {
-                id: (drawn % 2 == 0).then(|| format!("order-{n}")),
+                id: drawn.is_multiple_of(2).then(|| format!("order-{n}")),
                 ..event(tenant, to)
             };
             let id = publish(&*store, fresh, at(n)).await.id;

@@ -5,9 +5,9 @@ use std::path::Path;
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
+use postrider_store::Store as _;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::sqlite::SqliteStore;
-use postrider_store::Store as _;
 use rusqlite::Connection;
 
 use super::config;

@@ -19,7 +19,7 @@ async fn day(store: &dyn Store, keys: &[DestinationKey], n: u64) {
     let today = n * 86_400;
     let batch = (0..EVENTS)
         .map(|number| NewEvent {
-            id: (number % 2 == 0).then(|| format!("{n}-{number}")),
+            id: number.is_multiple_of(2).then(|| format!("{n}-{number}")),
             data: Bytes::from(vec![b'x'; 500]),
             ..event("acme", &keys[..1 + usize::try_from(number % 2).unwrap()])
         })
