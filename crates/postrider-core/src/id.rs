@@ -41,6 +41,8 @@ keys! {
     DeliveryKey,
     /// Key of an attempt: time-ordered by when it was settled.
     AttemptKey,
+    /// Key of an alert: time-ordered by when it was first kept.
+    AlertKey,
 }
 
 impl EventKey {
@@ -83,6 +85,8 @@ pub enum IdKind {
     Delivery,
     /// `att_`
     Attempt,
+    /// `alr_`
+    Alert,
 }
 
 impl IdKind {
@@ -93,6 +97,7 @@ impl IdKind {
             Self::Event => "evt_",
             Self::Delivery => "dlv_",
             Self::Attempt => "att_",
+            Self::Alert => "alr_",
         }
     }
 }

@@ -4,6 +4,8 @@
 //! grow at their end, `pending` is small and its rows move to `history` when they are final. Tables named `*_by_*`
 //! are listing indexes. They scatter, so no accept or settle waits for them: see [`super::write::index`].
 
+mod alerts;
+
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::failure::Fault;
@@ -12,7 +14,7 @@ use super::failure::Fault;
 pub(super) const APPLICATION_ID: i32 = 0x506f_7374;
 
 /// Steps in order; a database at version `n` has had the first `n`. Never edited once released.
-pub(super) const MIGRATIONS: &[&str] = &[TABLES, RETRY_POLICIES, PROTECTION];
+pub(super) const MIGRATIONS: &[&str] = &[TABLES, RETRY_POLICIES, PROTECTION, alerts::TABLES];
 
 /// The version that this program writes.
 pub(super) fn current_version() -> i64 {

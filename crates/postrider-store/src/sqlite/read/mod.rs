@@ -3,6 +3,7 @@
 //! WAL readers see one committed state and never wait for the writer. They must not hold it for long, or the log could not
 //! be reset; so every read is one short transaction, and one that runs into its limit is interrupted.
 
+pub(super) mod alerts;
 pub(super) mod attempts;
 pub(super) mod deliveries;
 mod delivery_sources;
