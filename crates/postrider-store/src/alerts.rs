@@ -96,6 +96,8 @@ pub trait Alerts: Send + Sync + 'static {
     /// Creates alerts (key zero) or replaces what is kept of them; answers their keys in the same order. All in one
     /// transaction, which also removes cleared ones beyond [`MAX_ALERTS`].
     async fn keep_alerts(&self, batch: Vec<Alert>, now: Timestamp) -> Result<Vec<AlertKey>, StoreError>;
+    /// Up to these versions the operator's webhook has them.
+    async fn note_published(&self, versions: Vec<(AlertKey, u32)>) -> Result<(), StoreError>;
     /// A page of alerts. An alert that clears between two pages may be seen on both.
     async fn alerts(&self, query: AlertQuery) -> Result<Page<Alert>, StoreError>;
     /// Every alert that fires, and every one whose last version is not published; for the start.

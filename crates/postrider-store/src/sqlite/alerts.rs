@@ -23,6 +23,17 @@ impl Alerts for SqliteStore {
         .await
     }
 
+    async fn note_published(&self, versions: Vec<(AlertKey, u32)>) -> Result<(), StoreError> {
+        let weight = Weight {
+            rows: versions.len(),
+            bytes: 0,
+        };
+        self.write(Class::Progress, weight, move |work| {
+            write::alerts::note_published(work, &versions)
+        })
+        .await
+    }
+
     async fn alerts(&self, query: AlertQuery) -> Result<Page<Alert>, StoreError> {
         self.readers
             .run(move |conn| read::alerts::page(conn, &query))

@@ -24,6 +24,8 @@ use super::dev;
 use super::listener::{Connections, Listener};
 use super::options::ConfigArgs;
 use super::signal::Signals;
+use crate::alerts::notice::Notices;
+use crate::alerts::{self, operator};
 use crate::api::{self, ApiConfig, App};
 use crate::clock::{Clock, SystemClock};
 use crate::config::error::ConfigError;
@@ -152,6 +154,7 @@ struct Running {
     engine: EngineHandle,
     connections: Connections,
     accepting: JoinHandle<()>,
+    watching: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -167,6 +170,11 @@ impl Running {
         let courier = HttpCourier::new(settings.courier, rules.guard.clone())?;
         let engine_config = within_connections(settings.engine, courier.max_connections());
         let directory = Directory::load(Arc::clone(&store), rules).await?;
+        let webhook = settings.alerts.webhook.as_ref();
+        operator::ensure(&directory, webhook, clock.now())
+            .await
+            .context("take alerts.webhook_url of the configuration")?;
+        let notices = Notices::default();
         let parts = Parts {
             store: Arc::clone(&store),
             directory: Arc::clone(&directory),
@@ -174,6 +182,7 @@ impl Running {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             health: health.clone(),
+            notices: notices.clone(),
         };
         let (stop, stopped) = watch::channel(false);
         let supervisor = Supervisor {
@@ -186,6 +195,15 @@ impl Running {
             ..settings.api
         };
         let engine = Engine::start(parts, engine_config);
+        let watching = alerts::Parts {
+            store: Arc::clone(&store),
+            directory: Arc::clone(&directory),
+            engine: engine.control(),
+            notices,
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+        };
+        let watching = alerts::start(watching, settings.alerts, &supervisor);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
@@ -209,6 +227,7 @@ impl Running {
             engine,
             connections,
             accepting,
+            watching,
             stop,
         })
     }
@@ -217,6 +236,7 @@ impl Running {
         self.stop.send_replace(true);
         // Once it has ended, the listener is closed and new connections are refused.
         drop(self.accepting.await);
+        drop(self.watching.await);
         let (drained, finished) = tokio::join!(
             self.engine.shutdown(grace),
             tokio::time::timeout(grace, self.connections.drained())

@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 
 use self::control::{Commands, Control};
 use self::run::Run;
+use crate::alerts::notice::Notices;
 use crate::clock::Clock;
 use crate::courier::Courier;
 use crate::directory::Directory;
@@ -54,6 +55,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// What is reported.
     pub health: Health,
+    /// Who is told when a destination fails.
+    pub notices: Notices,
 }
 
 /// Bounds of the engine.

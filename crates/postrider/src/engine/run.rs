@@ -219,6 +219,7 @@ impl Run {
             .and_then(|settlement| settlement.attempt.as_ref());
         self.heed(destination, &learned, attempt, now);
         if let Some(settlement) = done.settlement {
+            self.mourn(&settlement);
             // The settler lives as long as this loop.
             let _ = self.judged.send(settlement);
         }

@@ -26,6 +26,20 @@ pub(in crate::sqlite) fn keep(
     Ok(keys)
 }
 
+/// Notes what the webhook has.
+pub(in crate::sqlite) fn note_published(
+    work: &mut Work<'_>,
+    versions: &[(AlertKey, u32)],
+) -> Result<(), Fault> {
+    let mut update = work
+        .conn
+        .prepare_cached("UPDATE alert SET published = max(published, ?2) WHERE key = ?1")?;
+    for (key, version) in versions {
+        update.execute((key.0, version))?;
+    }
+    Ok(())
+}
+
 fn put(work: &mut Work<'_>, alert: &Alert, now: Timestamp) -> Result<AlertKey, Fault> {
     let key = match alert.key {
         AlertKey(0) => next_key(work, now)?,

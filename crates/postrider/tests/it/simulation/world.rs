@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use postrider::alerts::notice::Notices;
 use postrider::clock::Clock;
 use postrider::courier::{Courier, Parcel, Report};
 use postrider::directory::{Directory, Rules};
@@ -168,6 +169,7 @@ pub(super) struct World {
     pub(super) directory: Arc<Directory>,
     pub(super) script: Arc<Script>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) notices: Notices,
     engine: Option<EngineHandle>,
     config: EngineConfig,
     _dir: tempfile::TempDir,
@@ -198,6 +200,7 @@ impl World {
             directory,
             script,
             clock,
+            notices: Notices::default(),
             engine: None,
             config,
             _dir: dir,
@@ -214,6 +217,7 @@ impl World {
             clock: Arc::clone(&self.clock),
             metrics: Arc::new(Metrics::new(MetricsConfig::default())),
             health: Health::default(),
+            notices: self.notices.clone(),
         };
         self.engine = Some(Engine::start(parts, self.config.clone()));
     }
@@ -266,6 +270,11 @@ impl World {
             .unwrap();
         self.script.behaviours.lock().insert(entry.record.key, behaviour);
         entry.record.key
+    }
+
+    /// From now on the destination behaves so.
+    pub(super) fn behave(&self, destination: DestinationKey, behaviour: Behaviour) {
+        self.script.behaviours.lock().insert(destination, behaviour);
     }
 
     pub(super) async fn publish(&self, destinations: &[DestinationKey], events: usize) {
