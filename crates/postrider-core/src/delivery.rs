@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::id::{AttemptKey, DeliveryKey, DestinationKey, EventKey, TenantKey};
+use crate::id::{AttemptKey, ContextKey, DeliveryKey, DestinationKey, EventKey, TenantKey};
 use crate::time::Timestamp;
 use crate::words::words;
 
@@ -198,6 +198,8 @@ pub struct PendingDelivery {
     pub replayed: bool,
     /// The last attempt that was settled; each attempt names the one before it.
     pub last_attempt: Option<AttemptKey>,
+    /// Sent with the configuration of this context instead of its destination's current one: a replay asked for it.
+    pub context: Option<ContextKey>,
 }
 
 #[cfg(test)]

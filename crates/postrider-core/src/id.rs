@@ -43,6 +43,10 @@ keys! {
     AttemptKey,
     /// Key of an alert: time-ordered by when it was first kept.
     AlertKey,
+    /// Key of what was in force when a delivery became a dead letter: its destination's configuration and policy.
+    ContextKey,
+    /// Key of a replay: time-ordered.
+    ReplayKey,
 }
 
 impl EventKey {
@@ -69,6 +73,20 @@ impl AttemptKey {
     }
 }
 
+impl ReplayKey {
+    /// When the replay was created.
+    #[must_use]
+    pub fn created_at(self) -> Timestamp {
+        Timestamp::from_millis(self.0 >> SEQUENCE_BITS)
+    }
+}
+
+/// When the key was given, for keys that are only integers.
+#[must_use]
+pub fn key_time(key: i64) -> Timestamp {
+    Timestamp::from_millis(key >> SEQUENCE_BITS)
+}
+
 /// The first key of a millisecond. Keys grow by one from here; a burst of more than a million in one
 /// millisecond simply runs into the next.
 #[must_use]
@@ -87,6 +105,8 @@ pub enum IdKind {
     Attempt,
     /// `alr_`
     Alert,
+    /// `rpl_`
+    Replay,
 }
 
 impl IdKind {
@@ -98,6 +118,7 @@ impl IdKind {
             Self::Delivery => "dlv_",
             Self::Attempt => "att_",
             Self::Alert => "alr_",
+            Self::Replay => "rpl_",
         }
     }
 }

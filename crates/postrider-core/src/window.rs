@@ -2,8 +2,9 @@
 //!
 //! Additive increase, multiplicative decrease with slow start, as TCP does it (RFC 5681 §3.1): the window doubles in
 //! each round of successes until it reaches the size that was too much before, then grows by one a round; it halves
-//! when the receiver shows strain. Results of requests that were already out when it halved are of the old window, so
-//! they neither halve nor grow it again.
+//! when the receiver shows strain. Once it knows exactly what is too much, it comes back to nine tenths of that in a few
+//! rounds, each half of what is missing (as BIC TCP searches), and stays there long before it tries again. Results of requests that were already out when it
+//! halved are of the old window, so they neither halve nor grow it again.
 //!
 //! Strain is a timeout, any other failure to answer, 5xx, 408, 429, or a latency far above the receiver's own
 //! baseline. The baseline follows falling latencies fast and rising ones slowly, and single slow answers are smoothed
@@ -17,6 +18,10 @@ use crate::outcome::{Answer, Outcome};
 const STRAIN_FACTOR: u64 = 3;
 /// ... and by this much longer, so that noise of a fast receiver never counts.
 const STRAIN_FLOOR_MICROS: u64 = 100_000;
+
+/// Rounds for one more request just below what was too much: long, since each answer to "is it still too much?" costs
+/// the receiver an overload and us half of the window.
+const ROUNDS_NEAR_TOO_MUCH: u32 = 8;
 
 /// Bounds, in requests. `floor` is at least 1 and `ceiling` at least `floor`, whatever is written here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +55,17 @@ impl WindowConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     size: u32,
-    /// Below this it grows by one with each success, from here on by one a round.
+    /// Below this it grows by one with each success, from here on by rounds.
     slow_start_until: u32,
+    /// Its size when it last halved outside slow start; 0 before that, and once it has grown beyond.
+    too_much: u32,
     /// Successes since it last grew, when it grows by rounds.
     credit: u32,
     /// Answers still to come of requests that were out when it halved.
     of_old_window: u32,
+    /// Whether an answer was good since it last halved, and between that and the time before.
+    is_healthy: bool,
+    was_healthy: bool,
     /// Zero before the first success.
     baseline_micros: u64,
     recent_micros: u64,
@@ -68,8 +78,11 @@ impl Window {
         Self {
             size: config.clamp(config.initial),
             slow_start_until: u32::MAX,
+            too_much: 0,
             credit: 0,
             of_old_window: 0,
+            is_healthy: false,
+            was_healthy: false,
             baseline_micros: 0,
             recent_micros: 0,
         }
@@ -102,14 +115,25 @@ impl Window {
     }
 
     /// One request came back after `latency`. `in_flight` counts it.
-    pub fn finished(&mut self, outcome: &Outcome, latency: Duration, in_flight: u32, config: &WindowConfig) {
+    pub fn finished(
+        &mut self,
+        outcome: &Outcome,
+        latency: Duration,
+        in_flight: u32,
+        config: &WindowConfig,
+    ) -> Strain {
         let is_old = self.of_old_window > 0;
         self.of_old_window = self.of_old_window.saturating_sub(1);
         match Sign::of(outcome) {
             Sign::None => {}
-            Sign::Strain if is_old => {}
+            Sign::Strain if is_old => {
+                if (self.is_healthy || self.was_healthy) && is_overload(outcome) {
+                    return Strain::ActedOn;
+                }
+            }
             Sign::Strain => self.halve(in_flight, config),
             Sign::Health => {
+                self.is_healthy = true;
                 let is_strained = self.observe(latency);
                 if is_old {
                 } else if is_strained {
@@ -120,6 +144,7 @@ impl Window {
                 }
             }
         }
+        Strain::None
     }
 
     fn grow(&mut self, config: &WindowConfig) {
@@ -128,15 +153,34 @@ impl Window {
             return;
         }
         self.credit += 1;
-        if self.credit >= self.size {
+        let (step, rounds) = self.step();
+        if self.credit >= self.size.saturating_mul(rounds) {
             self.credit = 0;
-            self.size = config.clamp(self.size.saturating_add(1));
+            self.size = config.clamp(self.size.saturating_add(step));
+            if self.size > self.too_much {
+                self.too_much = 0;
+            }
+        }
+    }
+
+    /// By how much it grows next, and after how many rounds.
+    fn step(&self) -> (u32, u32) {
+        let near = self.too_much - (self.too_much / 10).max(1).min(self.too_much);
+        if self.size < near {
+            ((near - self.size).div_ceil(2), 1)
+        } else if self.size <= self.too_much {
+            (1, ROUNDS_NEAR_TOO_MUCH)
+        } else {
+            (1, 1)
         }
     }
 
     fn halve(&mut self, in_flight: u32, config: &WindowConfig) {
+        // A doubling window is long past the size that was too much when it hears of it.
+        self.too_much = if self.is_in_slow_start() { 0 } else { self.size };
         self.size = config.clamp(self.size / 2);
         self.slow_start_until = self.size;
+        self.was_healthy = std::mem::replace(&mut self.is_healthy, false);
         self.credit = 0;
         self.of_old_window = in_flight.saturating_sub(1);
         self.recent_micros = self.baseline_micros;
@@ -158,6 +202,21 @@ impl Window {
         self.recent_micros > self.baseline_micros.saturating_mul(STRAIN_FACTOR)
             && self.recent_micros > self.baseline_micros.saturating_add(STRAIN_FLOOR_MICROS)
     }
+}
+
+/// What an answer tells of strain beyond what the window does about it by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strain {
+    /// Nothing more.
+    None,
+    /// The receiver refused a request because there were too many, and the window, in which others went well, has
+    /// halved for that: no sign that the receiver is broken.
+    ActedOn,
+}
+
+/// The receiver says that it had too much to do (RFC 9110 §15.6.4).
+fn is_overload(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Answered(Answer { status: 503, .. }))
 }
 
 /// `from`, moved towards `to` by one part of `parts`.
@@ -413,6 +472,56 @@ mod tests {
         );
     }
 
+    #[test]
+    fn it_comes_back_fast_to_what_was_nearly_too_much_and_stays_there() {
+        let mut window = window();
+        for _ in 0..3 {
+            ok(&mut window, 10);
+        }
+        strain(&mut window, &Outcome::status(503));
+        for _ in 0..4 {
+            ok(&mut window, 10);
+        }
+        assert_eq!(window.size(), 20);
+        strain(&mut window, &Outcome::status(503));
+        let sizes: Vec<_> = (0..22)
+            .map(|_| {
+                let before = window.size();
+                ok(&mut window, 10);
+                before
+            })
+            .collect();
+        let near = [10, 14, 16, 17]
+            .into_iter()
+            .chain([18; 8])
+            .chain([19; 8])
+            .chain([20; 2]);
+        assert_eq!(sizes, near.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn refusals_for_too_much_are_no_news_in_a_window_in_which_others_went_well() {
+        use Strain::{ActedOn, None};
+        let [good, full, broken] = [200, 503, 500].map(Outcome::status);
+        let told = |outcomes: &[(&Outcome, u32)]| {
+            let mut window = window();
+            let tell = |(outcome, in_flight): &(&Outcome, u32)| {
+                window.finished(outcome, Duration::from_millis(10), *in_flight, &CONFIG)
+            };
+            outcomes.iter().map(tell).collect::<Vec<_>>()
+        };
+        let one_is_good = [(&good, 5), (&full, 4), (&full, 3), (&broken, 2), (&full, 1)];
+        assert_eq!(told(&one_is_good), [None, None, ActedOn, None, ActedOn]);
+        let none_is_good = [(&full, 4), (&full, 3), (&full, 2), (&full, 1), (&full, 1)];
+        assert_eq!(told(&none_is_good), [None; 5], "it refuses everything");
+        let then_nothing = [&one_is_good[..], &[(&full, 2), (&full, 1), (&full, 1)]].concat();
+        assert_eq!(
+            told(&then_nothing)[5..],
+            [None; 3],
+            "a smaller window did not help"
+        );
+    }
+
     /// A receiver that takes `capacity` at once and refuses the rest: after the first overload it is never sent more
     /// than one too many, and it is kept busy.
     #[test]
@@ -435,7 +544,7 @@ mod tests {
                 "{capacity}: {overloads:?}"
             );
             assert!(
-                served * 10 >= 400 * capacity * 7,
+                served * 10 >= 400 * capacity * if capacity < 10 { 8 } else { 9 },
                 "{capacity}: served {served} of {}",
                 400 * capacity
             );

@@ -145,6 +145,7 @@ async fn publish(run: &Run, keys: &[DestinationKey], n: usize) {
         destinations: vec![NewDelivery {
             destination: keys[n % keys.len()],
             dead: None,
+            context: None,
         }],
     };
     let since = Instant::now();
@@ -187,6 +188,7 @@ async fn settle(run: Arc<Run>) {
 
 fn settlements(delivery: PendingDelivery, now: Timestamp) -> Vec<Settlement> {
     let attempt = |delivery: PendingDelivery, status| Settlement {
+        context: None,
         attempt: Some(NewAttempt {
             number: delivery.progress.attempts + 1,
             started_at: now,
@@ -217,6 +219,7 @@ fn settlements(delivery: PendingDelivery, now: Timestamp) -> Vec<Settlement> {
     };
     let progress = delivery.progress.attempted(&delivery.plan);
     let first = Settlement {
+        context: None,
         next: Next::Retry(plan, progress),
         ..attempt(delivery, 503)
     };

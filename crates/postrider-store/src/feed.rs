@@ -128,6 +128,7 @@ mod tests {
             retryable: true,
             replayed: false,
             last_attempt: None,
+            context: None,
         };
         DueDelivery {
             delivery,

@@ -5,13 +5,16 @@
 //! answer, not an error. What was committed and is due at once reaches the engine through the [`feed`].
 
 pub mod alerts;
+mod dead_letters;
 pub mod error;
 pub mod feed;
+pub mod letter;
 pub mod page;
 pub mod record;
 pub mod seal;
 pub mod sqlite;
 mod store;
 
+pub use dead_letters::DeadLetters;
 pub use error::StoreError;
 pub use store::Store;

@@ -5,6 +5,7 @@
 //! stops after a bounded number of rows and goes on from there.
 
 use postrider_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// Which way a list runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +52,8 @@ pub struct Page<T> {
 }
 
 /// A range of instants; every bound optional, all that are given hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TimeRange {
     /// At or after.
     pub gte: Option<Timestamp>,

@@ -1,6 +1,7 @@
 //! What the store keeps and answers. Plain values; the meaning of their texts is checked where they come in.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use postrider_core::outcome::{Category, ErrorKind};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
 
+use crate::letter::DeadContext;
 use crate::page::{PageRequest, TimeRange};
 
 /// Text to text, in the order of its keys.
@@ -65,8 +67,11 @@ pub struct Disabled {
     pub reason: String,
 }
 
+/// Keys of a destination's `config` that may hold secrets: sealed at rest, and `Debug` shows `***`.
+pub const SECRET_CONFIG: [&str; 1] = ["custom_headers"];
+
 /// A destination as it is kept. The program compiles it into what the courier needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Destination {
     /// Its key; zero in one that is yet to be created.
     pub key: DestinationKey,
@@ -98,6 +103,36 @@ pub struct Destination {
     pub disabled: Option<Disabled>,
     /// Grows with each change; an update names the one it read.
     pub revision: i64,
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config: BTreeMap<&str, &str> = self
+            .config
+            .iter()
+            .map(|(name, text)| {
+                let is_secret = SECRET_CONFIG.contains(&name.as_str());
+                (name.as_str(), if is_secret { "***" } else { text.as_str() })
+            })
+            .collect();
+        f.debug_struct("Destination")
+            .field("key", &self.key)
+            .field("tenant", &self.tenant)
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("topics", &self.topics)
+            .field("filter", &self.filter)
+            .field("config", &config)
+            .field("credentials", &self.credentials)
+            .field("delivery_metadata", &self.delivery_metadata)
+            .field("metadata", &self.metadata)
+            .field("retry_policy", &self.retry_policy)
+            .field("created_at", &self.created_at)
+            .field("updated_at", &self.updated_at)
+            .field("disabled", &self.disabled)
+            .field("revision", &self.revision)
+            .finish()
+    }
 }
 
 /// What became of a creation.
@@ -204,12 +239,14 @@ pub struct NewEvent {
 }
 
 /// A delivery of a new event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDelivery {
     /// Where it goes.
     pub destination: DestinationKey,
     /// Set when it is a dead letter from the beginning (destination disabled).
     pub dead: Option<DeadReason>,
+    /// What is in force, for a dead letter.
+    pub context: Option<DeadContext>,
 }
 
 /// What became of a publish. In both cases the event is stored.
@@ -289,6 +326,8 @@ pub struct Settlement {
     pub attempt: Option<NewAttempt>,
     /// What becomes of the delivery.
     pub next: Next,
+    /// What was in force, when it becomes a dead letter. Not asked for when the delivery brings a context of its own.
+    pub context: Option<DeadContext>,
 }
 
 /// What becomes of a delivery.
@@ -540,4 +579,52 @@ pub struct Stats {
     pub committed_operations: u64,
     /// Time spent in these commits.
     pub commit_time: Duration,
+    /// Deliveries that the store itself has ended since the start.
+    pub ended: Ended,
+}
+
+/// How many deliveries ended inside the store, where nobody else counts them: dead when their event came, by hand, or
+/// canceled with their destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// Canceled.
+    pub canceled: u64,
+    dead: [u64; DeadReason::ALL.len()],
+}
+
+impl Ended {
+    /// Dead for this reason.
+    #[must_use]
+    pub fn dead(&self, reason: DeadReason) -> u64 {
+        self.dead.get(Self::place(reason)).copied().unwrap_or(0)
+    }
+
+    /// Counts `count` more.
+    pub fn add_dead(&mut self, reason: DeadReason, count: u64) {
+        if let Some(dead) = self.dead.get_mut(Self::place(reason)) {
+            *dead += count;
+        }
+    }
+
+    /// The higher of both for each.
+    pub fn raise_to(&mut self, other: &Self) {
+        self.canceled = self.canceled.max(other.canceled);
+        for (mine, theirs) in self.dead.iter_mut().zip(other.dead) {
+            *mine = theirs.max(*mine);
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.canceled += other.canceled;
+        for (mine, theirs) in self.dead.iter_mut().zip(other.dead) {
+            *mine += theirs;
+        }
+    }
+
+    fn place(reason: DeadReason) -> usize {
+        DeadReason::ALL
+            .iter()
+            .position(|known| *known == reason)
+            .unwrap_or(usize::MAX)
+    }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 const KEY_LEN: usize = 32;
@@ -25,6 +26,7 @@ const MAX_KEY_FILE_LEN: u64 = 256;
 #[derive(Clone)]
 pub struct SealKey {
     key: LessSafeKey,
+    digests: hmac::Key,
 }
 
 /// Why there is no key.
@@ -65,8 +67,11 @@ impl SealKey {
         // Only a wrong length is refused, and the type excludes that.
         #[expect(clippy::expect_used, reason = "the length is in the type")]
         let key = UnboundKey::new(&AES_256_GCM, bytes).expect("a key of 32 bytes");
+        let root = hmac::Key::new(hmac::HMAC_SHA256, bytes);
+        let digests = hmac::sign(&root, b"postrider digest");
         Self {
             key: LessSafeKey::new(key),
+            digests: hmac::Key::new(hmac::HMAC_SHA256, digests.as_ref()),
         }
     }
 
@@ -107,6 +112,14 @@ impl SealKey {
         let mut text = String::new();
         file.take(MAX_KEY_FILE_LEN).read_to_string(&mut text)?;
         Ok(Self::from_base64(&text))
+    }
+
+    /// The same for the same text, so that it can be found again; without the key it tells nothing, not even to somebody who
+    /// guesses the text.
+    pub(crate) fn digest(&self, plain: &[u8]) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(hmac::sign(&self.digests, plain).as_ref());
+        digest
     }
 
     /// Seals `plain` so that it opens only with this key and the same `owner`.
@@ -221,6 +234,14 @@ mod tests {
                 "cut at {at}"
             );
         }
+    }
+
+    #[test]
+    fn a_digest_is_of_the_text_and_the_key() {
+        let key = SealKey::new(&[1; 32]);
+        assert_eq!(key.digest(b"x"), SealKey::new(&[1; 32]).digest(b"x"));
+        assert_ne!(key.digest(b"x"), key.digest(b"y"));
+        assert_ne!(key.digest(b"x"), SealKey::new(&[2; 32]).digest(b"x"));
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //! run; the page says so, and puts the ratios first.
 
 mod machine;
+mod neighbours;
 mod proc_stat;
 mod report;
 mod scenario;
 mod server;
 mod sink;
+mod storm;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -18,6 +20,7 @@ use clap::Args;
 use crate::process::{at_root, cargo, run as run_command};
 use report::Report;
 use scenario::Bench;
+use storm::Sender;
 
 /// Options of `bench`.
 #[derive(Debug, Clone, Copy, Args)]
@@ -37,6 +40,8 @@ pub(crate) enum Only {
     Throughput,
     /// Latencies at a fixed rate, also beside hanging destinations.
     Latency,
+    /// A backlog for a receiver that comes back with little capacity.
+    Storm,
 }
 
 /// How much of each scenario.
@@ -46,6 +51,8 @@ struct Scale {
     seconds: u64,
     /// Of an open loop.
     latency_seconds: u64,
+    /// How often each open loop runs.
+    latency_rounds: u64,
     /// Publishes a second of an open loop.
     rate: u64,
     /// Deliveries of a batch or a backlog.
@@ -68,15 +75,17 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
     let scale = if args.quick {
         Scale {
             seconds: 3,
-            latency_seconds: 5,
+            latency_seconds: 6,
+            latency_rounds: 2,
             rate: 200,
             count: 10_000,
         }
     } else {
         Scale {
             seconds: 10,
-            latency_seconds: 30,
-            rate: 500,
+            latency_seconds: 20,
+            latency_rounds: 4,
+            rate: 200,
             count: 100_000,
         }
     };
@@ -95,7 +104,8 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
 
 async fn measure(bench: Bench, only: Option<Only>) -> Result<Report> {
     let mut report = Report::new(machine::describe()?, bench.scale);
-    if only != Some(Only::Latency) {
+    let wanted = |part| only.is_none_or(|only| only == part);
+    if wanted(Only::Throughput) {
         report.limits.push(bench.bare().await?);
         report.accepts = Some(bench.accepts().await?);
         for destinations in [1, 10, 1_000] {
@@ -111,9 +121,12 @@ async fn measure(bench: Bench, only: Option<Only>) -> Result<Report> {
             report.limits.push(bench.bare().await?);
         }
     }
-    if only != Some(Only::Throughput) {
-        for hanging in [0, 1, 100] {
-            report.latency.push((hanging, bench.latency(hanging).await?));
+    if wanted(Only::Latency) {
+        report.neighbours = bench.neighbours().await?;
+    }
+    if wanted(Only::Storm) {
+        for sender in [Sender::Protecting, Sender::Careless] {
+            report.storms.push(bench.storm(sender).await?);
         }
     }
     Ok(report)

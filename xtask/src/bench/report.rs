@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 
 use super::Scale;
 use super::machine::Machine;
-use super::scenario::{Delivered, Responsive};
+use super::neighbours::{Beside, Neighbours};
+use super::scenario::Delivered;
+use super::storm::{CAPACITY, Recovered, Sender, WORK};
 use crate::load::Percentiles;
 
 const BEGIN: &str = "<!-- bench: begin -->";
@@ -25,8 +27,9 @@ pub(super) struct Report {
     pub(super) single: Vec<(u64, Delivered)>,
     pub(super) batch: Vec<(u64, Delivered)>,
     pub(super) drain: Vec<(u64, Delivered)>,
-    /// By number of hanging destinations.
-    pub(super) latency: Vec<(u64, Responsive)>,
+    /// The first is the one that the others are compared with.
+    pub(super) neighbours: Vec<Neighbours>,
+    pub(super) storms: Vec<Recovered>,
 }
 
 impl Report {
@@ -39,7 +42,8 @@ impl Report {
             single: Vec::new(),
             batch: Vec::new(),
             drain: Vec::new(),
-            latency: Vec::new(),
+            neighbours: Vec::new(),
+            storms: Vec::new(),
         }
     }
 
@@ -62,8 +66,11 @@ impl fmt::Display for Report {
             self.ratios(f)?;
             self.throughput(f)?;
         }
-        if !self.latency.is_empty() {
+        if !self.neighbours.is_empty() {
             self.latencies(f)?;
+        }
+        if !self.storms.is_empty() {
+            self.recovered(f)?;
         }
         Ok(())
     }
@@ -134,12 +141,17 @@ impl Report {
             "\n### Latency at {} events/s to 10 healthy destinations, ms\n",
             self.scale.rate
         )?;
-        writeln!(f, "| what | hanging beside | p50 | p90 | p99 | p99.9 | max |")?;
-        writeln!(f, "|---|---:|---:|---:|---:|---:|---:|")?;
-        for (hanging, one) in &self.latency {
-            for (what, percentiles) in [
-                ("publish", one.latencies.publish),
-                ("end to end", one.latencies.end_to_end),
+        writeln!(
+            f,
+            "{} runs of {} s each, in turn, taken together; each neighbour gets one more event a second.\n",
+            self.scale.latency_rounds, self.scale.latency_seconds
+        )?;
+        writeln!(f, "| what | beside | samples | p50 | p90 | p99 | p99.9 | max |")?;
+        writeln!(f, "|---|---|---:|---:|---:|---:|---:|---:|")?;
+        for one in &self.neighbours {
+            for (what, samples) in [
+                ("publish", &one.latencies.publish),
+                ("end to end", &one.latencies.end_to_end),
             ] {
                 let Percentiles {
                     p50,
@@ -147,27 +159,75 @@ impl Report {
                     p99,
                     p999,
                     max,
-                    ..
-                } = percentiles;
+                } = samples.percentiles();
                 writeln!(
                     f,
-                    "| {what} | {hanging} | {p50:.2} | {p90:.2} | {p99:.2} | {p999:.2} | {max:.2} |"
+                    "| {what} | {} | {} | {p50:.2} | {p90:.2} | {p99:.2} | {p999:.2} | {max:.2} |",
+                    beside(one.beside),
+                    samples.count(),
                 )?;
             }
         }
-        let Some((_, alone)) = self.latency.iter().find(|(hanging, _)| *hanging == 0) else {
-            return Ok(());
-        };
         writeln!(
             f,
-            "\n| healthy p99 end to end beside | ÷ alone (goal < 1.1) | server peak RSS MB |"
+            "\n| healthy p99 end to end beside | ÷ beside nobody (goal < 1.1) | p99 of each run | server peak RSS MB |"
         )?;
-        writeln!(f, "|---|---:|---:|")?;
-        for (hanging, one) in &self.latency {
-            let ratio = one.latencies.end_to_end.p99 / alone.latencies.end_to_end.p99;
-            writeln!(f, "| {hanging} hanging | {ratio:.2} | {:.0} |", one.rss_mb)?;
+        writeln!(f, "|---|---:|---:|---:|")?;
+        let p99 = |one: &Neighbours| one.latencies.end_to_end.percentiles().p99;
+        let alone = self.neighbours.first().map_or(f64::NAN, p99);
+        for one in &self.neighbours {
+            let runs = join(&one.p99s, |p99| format!("{p99:.2}")).replace(" | ", ", ");
+            writeln!(
+                f,
+                "| {} | {:.2} | {runs} | {:.0} |",
+                beside(one.beside),
+                p99(one) / alone,
+                one.rss_mb
+            )?;
         }
         Ok(())
+    }
+
+    fn recovered(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n### A receiver comes back: {CAPACITY} requests at once, {} ms each, more are answered 503\n",
+            WORK.as_millis()
+        )?;
+        writeln!(
+            f,
+            "| sender | backlog | delivered | s | ÷ its capacity | refused with 503 | over capacity, longest ms | \
+             over capacity, together ms | dead letters | server peak RSS MB |"
+        )?;
+        writeln!(f, "|---|{}", "---:|".repeat(9))?;
+        for one in &self.storms {
+            let sender = match one.sender {
+                Sender::Protecting => "Postrider",
+                Sender::Careless => "without breaker and window",
+            };
+            writeln!(
+                f,
+                "| {sender} | {} | {} | {:.1} | {:.2} | {} | {} | {} | {} | {:.0} |",
+                one.backlog,
+                one.delivered,
+                one.seconds,
+                one.of_capacity(),
+                one.refused,
+                one.longest_over.as_millis(),
+                one.total_over.as_millis(),
+                one.dead,
+                one.rss_mb
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn beside(beside: Beside) -> String {
+    match beside {
+        Beside::Nobody => "nobody".to_owned(),
+        Beside::Answering(count) => format!("{count} that answer"),
+        Beside::Hanging(count) => format!("{count} that hang"),
     }
 }
 

@@ -9,9 +9,9 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use super::Scale;
-use super::server::{KEY, Server, binary, free_address};
+use super::server::{KEY, Server, binary};
 use super::sink::{Silence, Sink};
-use crate::load::{Latencies, Throughput};
+use crate::load::Throughput;
 
 /// What all scenarios share.
 #[derive(Debug)]
@@ -30,13 +30,6 @@ pub(super) struct Delivered {
     /// Of the server alone.
     pub(super) cpu_seconds_per_1000: f64,
     /// Of the server, at the highest.
-    pub(super) rss_mb: f64,
-}
-
-/// Latencies, and what they cost.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Responsive {
-    pub(super) latencies: Latencies,
     pub(super) rss_mb: f64,
 }
 
@@ -59,7 +52,7 @@ impl Bench {
     /// Events a second that are accepted when nobody subscribes to them.
     pub(super) async fn accepts(&self) -> Result<f64> {
         eprintln!("accepts without a destination");
-        let server = Server::start(&self.folder).await?;
+        let server = Server::start(&self.folder, &[]).await?;
         server.subscribe("t", 1, None).await?;
         let done = publish(&server, &["--seconds", &self.seconds()]).await?;
         Ok(rate(done.done, done.seconds))
@@ -69,7 +62,7 @@ impl Bench {
     pub(super) async fn publish(&self, destinations: u64, batch: u64) -> Result<Delivered> {
         eprintln!("publish by {batch}, {destinations} destinations");
         let sink = Sink::start(&[]).await?;
-        let server = Server::start(&self.folder).await?;
+        let server = Server::start(&self.folder, &[]).await?;
         server.subscribe("t", destinations, Some(&sink.url())).await?;
         let (tenants, batch, count) = (
             destinations.to_string(),
@@ -96,7 +89,7 @@ impl Bench {
     pub(super) async fn drain(&self, destinations: u64) -> Result<Delivered> {
         eprintln!("drain a backlog, {destinations} destinations");
         let silence = Silence::start().await?;
-        let mut server = Server::start(&self.folder).await?;
+        let mut server = Server::start(&self.folder, &[]).await?;
         server.subscribe("t", destinations, Some(&silence.url())).await?;
         let (tenants, count) = (destinations.to_string(), self.scale.count.to_string());
         let arguments = [
@@ -122,49 +115,6 @@ impl Bench {
         delivered(&server, published.done, start, 0.0)
     }
 
-    /// A fixed rate to ten healthy destinations, beside hanging ones that get an event a second each.
-    pub(super) async fn latency(&self, hanging: u64) -> Result<Responsive> {
-        eprintln!(
-            "latency at {}/s beside {hanging} hanging destinations",
-            self.scale.rate
-        );
-        let silence = Silence::start().await?;
-        let server = Server::start(&self.folder).await?;
-        let receiver = free_address()?.to_string();
-        server
-            .subscribe("t", 10, Some(&format!("http://{receiver}/hook")))
-            .await?;
-        server.subscribe("h", hanging, Some(&silence.url())).await?;
-        let address = server.address.to_string();
-        let (rate, seconds) = (
-            self.scale.rate.to_string(),
-            self.scale.latency_seconds.to_string(),
-        );
-        let hanging = hanging.to_string();
-        let latencies = load(&[
-            "latency",
-            "--server",
-            &address,
-            "--key",
-            KEY,
-            "--listen",
-            &receiver,
-            "--rate",
-            &rate,
-            "--seconds",
-            &seconds,
-            "--tenants",
-            "10",
-            "--hanging",
-            &hanging,
-        ])
-        .await?;
-        Ok(Responsive {
-            latencies,
-            rss_mb: server.peak_rss_mb()?,
-        })
-    }
-
     fn seconds(&self) -> String {
         self.scale.seconds.to_string()
     }
@@ -181,7 +131,7 @@ fn delivered(server: &Server, count: u64, start: Instant, cpu_before: f64) -> Re
     })
 }
 
-async fn publish(server: &Server, arguments: &[&str]) -> Result<Throughput> {
+pub(super) async fn publish(server: &Server, arguments: &[&str]) -> Result<Throughput> {
     let address = server.address.to_string();
     let mut all = vec!["publish", "--server", &address, "--key", KEY];
     all.extend(arguments);
@@ -189,7 +139,7 @@ async fn publish(server: &Server, arguments: &[&str]) -> Result<Throughput> {
 }
 
 /// Runs the load generator as a process and reads its result.
-async fn load<T: DeserializeOwned>(arguments: &[&str]) -> Result<T> {
+pub(super) async fn load<T: DeserializeOwned>(arguments: &[&str]) -> Result<T> {
     let output = Command::new(binary("xtask"))
         .arg("load")
         .args(arguments)
@@ -207,11 +157,11 @@ async fn load<T: DeserializeOwned>(arguments: &[&str]) -> Result<T> {
     serde_json::from_slice(&output.stdout).context("failed to understand the load generator")
 }
 
-fn rate(count: u64, seconds: f64) -> f64 {
+pub(super) fn rate(count: u64, seconds: f64) -> f64 {
     as_f64(count) / seconds
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^53")]
-fn as_f64(count: u64) -> f64 {
+pub(super) fn as_f64(count: u64) -> f64 {
     count as f64
 }

@@ -35,18 +35,24 @@ pub(super) fn free_address() -> Result<SocketAddr> {
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     folder: TempDir,
+    settings: Vec<Setting>,
     child: Child,
 }
 
+/// A variable of the environment and its value.
+pub(super) type Setting = (&'static str, &'static str);
+
 impl Server {
     /// Starts on a fresh folder below `parent` (which is on a disk, unlike many a `/tmp`) and waits until it is ready.
-    pub(super) async fn start(parent: &Path) -> Result<Self> {
+    pub(super) async fn start(parent: &Path, settings: &[Setting]) -> Result<Self> {
         let folder = TempDir::with_prefix_in("data-", parent).context("failed to make a folder")?;
         let address = free_address()?;
-        let child = spawn(address, &folder)?;
+        let settings = settings.to_vec();
+        let child = spawn(address, &folder, &settings)?;
         let mut server = Self {
             address,
             folder,
+            settings,
             child,
         };
         server.ready().await?;
@@ -60,7 +66,7 @@ impl Server {
 
     /// Starts the killed server again, without waiting until it is ready.
     pub(super) fn start_again(&mut self) -> Result<()> {
-        self.child = spawn(self.address, &self.folder)?;
+        self.child = spawn(self.address, &self.folder, &self.settings)?;
         Ok(())
     }
 
@@ -116,13 +122,14 @@ impl Server {
     }
 }
 
-fn spawn(address: SocketAddr, folder: &TempDir) -> Result<Child> {
+fn spawn(address: SocketAddr, folder: &TempDir, settings: &[Setting]) -> Result<Child> {
     Command::new(binary("postrider"))
         // `dev` differs from `serve` only in defaults: here, that destinations may be on loopback.
         .args(["dev", "--api-key", KEY, "--listen", &address.to_string()])
         .args(["--log-level", "warn", "--data-dir"])
         .arg(folder.path().join("data"))
         .current_dir(folder.path())
+        .envs(settings.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .kill_on_drop(true)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use hyper::Method;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::task::{AbortHandle, JoinSet};
@@ -49,7 +50,7 @@ impl Sink {
             _child: child,
         };
         let deadline = Instant::now() + START;
-        while sink.count().await.is_err() {
+        while sink.stats().await.is_err() {
             if Instant::now() > deadline {
                 bail!("the sink does not answer");
             }
@@ -82,17 +83,21 @@ impl Sink {
         }
     }
 
-    async fn count(&self) -> Result<u64> {
-        delivered(&mut Client::connect(self.address, None).await?).await
+    /// Everything that it counts.
+    pub(super) async fn stats(&self) -> Result<Value> {
+        stats(&mut Client::connect(self.address, None).await?).await
     }
 }
 
 async fn delivered(client: &mut Client) -> Result<u64> {
-    let (_, body) = client.call(Method::GET, "/stats", Bytes::new()).await?;
-    let stats: serde_json::Value = serde_json::from_slice(&body).context("the sink's counts are not JSON")?;
-    stats["requests"]
+    stats(client).await?["requests"]
         .as_u64()
         .context("the sink's counts have no `requests`")
+}
+
+async fn stats(client: &mut Client) -> Result<Value> {
+    let (_, body) = client.call(Method::GET, "/stats", Bytes::new()).await?;
+    serde_json::from_slice(&body).context("the sink's counts are not JSON")
 }
 
 /// Something that accepts connections and never says anything: what is sent to it stays in flight.

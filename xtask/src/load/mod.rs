@@ -5,6 +5,7 @@
 mod client;
 mod closed;
 mod open;
+mod samples;
 
 use std::net::SocketAddr;
 
@@ -13,6 +14,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use client::Client;
+pub(crate) use samples::{Percentiles, Samples};
 
 /// Options of `load`.
 #[derive(Debug, Args)]
@@ -52,23 +54,12 @@ pub(crate) struct Throughput {
 }
 
 /// What `latency` prints.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Latencies {
     /// From the moment at which a publish was due to its answer.
-    pub(crate) publish: Percentiles,
+    pub(crate) publish: Samples,
     /// From the moment at which a publish was due to the arrival of the delivery.
-    pub(crate) end_to_end: Percentiles,
-}
-
-/// Milliseconds.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Percentiles {
-    pub(crate) count: u64,
-    pub(crate) p50: f64,
-    pub(crate) p90: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-    pub(crate) max: f64,
+    pub(crate) end_to_end: Samples,
 }
 
 /// Runs the load and prints its result.

@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
-use hdrhistogram::Histogram;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -25,7 +24,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::client::{Client, event};
-use super::{Latencies, Percentiles, ServerArgs};
+use super::samples::Recorder;
+use super::{Latencies, ServerArgs};
 
 /// Everything has arrived this long after the last publish, or it is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,9 +49,9 @@ pub(crate) struct LatencyArgs {
     /// Tenants in turn.
     #[arg(long, default_value_t = 10)]
     tenants: u64,
-    /// Tenants `h0`, `h1`, ... whose destination hangs: each gets one more event a second, which is not measured.
+    /// Tenants `b0`, `b1`, ... beside them: each gets one more event a second, which is not measured.
     #[arg(long, default_value_t = 0)]
-    hanging: u64,
+    beside: u64,
     /// Kept connections.
     #[arg(long, default_value_t = 64)]
     connections: usize,
@@ -85,7 +85,7 @@ pub(crate) async fn latency(args: &LatencyArgs) -> Result<Latencies> {
 
     let mut seen = vec![false; usize::try_from(total)?];
     let mut left = seen.len();
-    let mut end_to_end = histogram()?;
+    let mut end_to_end = Recorder::new()?;
     let warm = warm_up(total);
     while left > 0 {
         let (number, at): (u64, Instant) = timeout(PATIENCE, arrivals.recv())
@@ -98,14 +98,14 @@ pub(crate) async fn latency(args: &LatencyArgs) -> Result<Latencies> {
         if first {
             left -= 1;
             if number >= warm {
-                end_to_end.record(micros(at.saturating_duration_since(due_at(number, args.rate))))?;
+                end_to_end.record(at.saturating_duration_since(due_at(number, args.rate)))?;
             }
         }
     }
     receiver.abort();
     Ok(Latencies {
-        publish: percentiles(&publish),
-        end_to_end: percentiles(&end_to_end),
+        publish: publish.samples(),
+        end_to_end: end_to_end.samples(),
     })
 }
 
@@ -122,9 +122,9 @@ fn schedule(args: &LatencyArgs, due_at: &impl Fn(u64, u64) -> Instant) -> Vec<Du
         ),
         is_measured: number >= warm,
     });
-    let beside = (0..args.hanging * args.seconds).map(|number| Due {
-        at: due_at(number, args.hanging),
-        body: event(&format!("h{}", number % args.hanging), None, number),
+    let beside = (0..args.beside * args.seconds).map(|number| Due {
+        at: due_at(number, args.beside),
+        body: event(&format!("b{}", number % args.beside), None, number),
         is_measured: false,
     });
     let mut all: Vec<_> = measured.chain(beside).collect();
@@ -147,14 +147,14 @@ fn pace(schedule: Vec<Due>, sender: &mpsc::UnboundedSender<Due>) {
 }
 
 /// Publishes what is due over all connections; answers the latencies of the measured ones.
-async fn publish_all(args: &LatencyArgs, queue: mpsc::UnboundedReceiver<Due>) -> Result<Histogram<u64>> {
+async fn publish_all(args: &LatencyArgs, queue: mpsc::UnboundedReceiver<Due>) -> Result<Recorder> {
     let queue = Arc::new(Mutex::new(queue));
     let mut workers = JoinSet::new();
     for _ in 0..args.connections {
         let (queue, server) = (queue.clone(), args.server.clone());
         workers.spawn(async move {
             let mut client = Client::connect(server.server, Some(&server.key)).await?;
-            let mut latencies = histogram()?;
+            let mut latencies = Recorder::new()?;
             loop {
                 let next = queue.lock().await.recv().await;
                 let Some(due) = next else {
@@ -162,14 +162,14 @@ async fn publish_all(args: &LatencyArgs, queue: mpsc::UnboundedReceiver<Due>) ->
                 };
                 client.publish(&[due.body]).await?;
                 if due.is_measured {
-                    latencies.record(micros(due.at.elapsed()))?;
+                    latencies.record(due.at.elapsed())?;
                 }
             }
         });
     }
-    let mut all = histogram()?;
+    let mut all = Recorder::new()?;
     while let Some(worker) = workers.join_next().await {
-        all.add(worker??)?;
+        all.add(&worker??)?;
     }
     Ok(all)
 }
@@ -212,32 +212,4 @@ async fn take(
 )]
 fn warm_up(total: u64) -> u64 {
     (total as f64 * WARM_UP) as u64
-}
-
-/// Microseconds up to two minutes, three digits.
-fn histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, 120_000_000, 3).context("failed to make a histogram")
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros())
-        .unwrap_or(u64::MAX)
-        .clamp(1, 120_000_000)
-}
-
-fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
-    let at = |quantile| millis(histogram.value_at_quantile(quantile));
-    Percentiles {
-        count: histogram.len(),
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: millis(histogram.max()),
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most two minutes of microseconds")]
-fn millis(micros: u64) -> f64 {
-    micros as f64 / 1_000.0
 }

@@ -29,7 +29,7 @@ use crate::id::{DeliveryKey, DestinationKey};
 use crate::outcome::Outcome;
 use crate::streak::StreakConfig;
 use crate::time::Timestamp;
-use crate::window::WindowConfig;
+use crate::window::{Strain, WindowConfig};
 
 /// Bounds of the dispatcher.
 #[derive(Debug, Clone)]
@@ -272,12 +272,15 @@ impl<P: Payload> Dispatcher<P> {
                 let Finished {
                     permanent, latency, ..
                 } = finished;
-                lane.window
+                let strain = lane
+                    .window
                     .finished(outcome, latency, in_flight, &self.config.window);
                 learned.notice = lane.streak.finished(outcome, now, &self.config.streak);
-                learned.change =
-                    lane.breaker
-                        .finished(outcome, permanent, latency, now, &self.config.breaker);
+                if strain == Strain::None || lane.breaker.trouble().is_some() {
+                    learned.change =
+                        lane.breaker
+                            .finished(outcome, permanent, latency, now, &self.config.breaker);
+                }
                 if learned.change == Change::Closed {
                     lane.window.restart(&self.config.window);
                 }

@@ -171,6 +171,7 @@ mod tests {
             retryable: true,
             replayed: false,
             last_attempt: None,
+            context: None,
         };
         change(&mut delivery);
         Waiting {

@@ -7,6 +7,8 @@ use crate::id::{EventKey, TenantKey};
 
 #[path = "protection_tests.rs"]
 mod protection;
+#[path = "recovery_tests.rs"]
+mod recovery;
 #[path = "seeds_tests.rs"]
 mod seeds;
 
@@ -39,6 +41,7 @@ fn pending(key: i64, destination: i64, due: Timestamp) -> PendingDelivery {
         retryable: true,
         replayed: false,
         last_attempt: None,
+        context: None,
     }
 }
 

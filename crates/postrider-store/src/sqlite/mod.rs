@@ -5,6 +5,7 @@
 
 mod alerts;
 mod credentials;
+mod dead_letters;
 mod detail;
 mod duties;
 mod failure;

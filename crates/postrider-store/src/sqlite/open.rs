@@ -209,7 +209,7 @@ fn prepare(conn: &mut Connection, config: &SqliteConfig, path: &Path) -> Result<
         Some(_) => Vec::new(),
         None => origin(&config.seal_key)?,
     };
-    schema::migrate(conn, version, &origin)?;
+    schema::migrate(conn, version, &origin, &config.seal_key)?;
     let seed = schema::bytes(conn, meta::ID_SEED)?.and_then(|seed| <[u8; 16]>::try_from(seed).ok());
     let seed = seed.ok_or_else(|| Fault::corrupt("the seed of the ids is missing"))?;
     Ok(IdCodec::new(&seed))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider_core::delivery::{DelayCause, PendingDelivery, Plan, Progress, Tier};
-use postrider_core::id::{AttemptKey, DeliveryKey, DestinationKey, EventKey, TenantKey};
+use postrider_core::id::{AttemptKey, ContextKey, DeliveryKey, DestinationKey, EventKey, TenantKey};
 use postrider_core::time::Timestamp;
 use rusqlite::Row;
 
@@ -14,7 +14,7 @@ const REPLAYED: i64 = 2;
 
 /// The columns of [`pending`], in its order.
 pub(super) const PENDING_COLUMNS: &str = "key, event, tenant, destination, flags, due_at, delay_ns, tier, cause, \
-     attempts, scheduled, immediate, last_delay_ns, window_start, last_attempt";
+     attempts, scheduled, immediate, last_delay_ns, window_start, last_attempt, context";
 
 /// `flags` of a delivery.
 pub(super) fn flags(retryable: bool, replayed: bool) -> i64 {
@@ -47,6 +47,7 @@ pub(super) fn pending(row: &Row<'_>) -> Result<PendingDelivery, Fault> {
         retryable: flags & RETRYABLE != 0,
         replayed: flags & REPLAYED != 0,
         last_attempt: row.get::<_, Option<i64>>(14)?.map(AttemptKey),
+        context: row.get::<_, Option<i64>>(15)?.map(ContextKey),
     })
 }
 

@@ -5,16 +5,34 @@
 //! are listing indexes. They scatter, so no accept or settle waits for them: see [`super::write::index`].
 
 mod alerts;
+mod dead_letters;
 
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::failure::Fault;
+use crate::seal::SealKey;
 
 /// "Post", big-endian: tells our files from other programs' SQLite databases.
 pub(super) const APPLICATION_ID: i32 = 0x506f_7374;
 
 /// Steps in order; a database at version `n` has had the first `n`. Never edited once released.
-pub(super) const MIGRATIONS: &[&str] = &[TABLES, RETRY_POLICIES, PROTECTION, alerts::TABLES];
+pub(super) const MIGRATIONS: &[Step] = &[
+    Step::Sql(TABLES),
+    Step::Sql(RETRY_POLICIES),
+    Step::Sql(PROTECTION),
+    Step::Run(dead_letters::tables),
+    Step::Run(dead_letters::seal_headers),
+    Step::Sql(alerts::TABLES),
+];
+
+/// One step of the migration.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// Statements.
+    Sql(&'static str),
+    /// What statements alone cannot do.
+    Run(fn(&Connection, &SealKey) -> Result<(), Fault>),
+}
 
 /// The version that this program writes.
 pub(super) fn current_version() -> i64 {
@@ -252,10 +270,13 @@ pub(super) fn migrate(
     conn: &mut Connection,
     version: Option<i64>,
     origin: &[(&'static str, Vec<u8>)],
+    seal: &SealKey,
 ) -> Result<(), Fault> {
     if version == Some(current_version()) {
         return Ok(());
     }
+    // What a step takes out of a row, a secret for example, is overwritten also where the row was.
+    conn.execute_batch("PRAGMA secure_delete = ON")?;
     let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     if version.is_none() {
         tx.execute_batch(&format!(
@@ -263,7 +284,7 @@ pub(super) fn migrate(
              CREATE TABLE meta(name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;"
         ))?;
     }
-    apply(&tx, version, MIGRATIONS)?;
+    apply(&tx, version, MIGRATIONS, seal)?;
     if version.is_none() {
         for (name, value) in INITIAL_META {
             put_number(&tx, name, *value)?;
@@ -273,14 +294,18 @@ pub(super) fn migrate(
         }
     }
     tx.commit()?;
+    conn.execute_batch("PRAGMA secure_delete = OFF; PRAGMA wal_checkpoint(TRUNCATE)")?;
     Ok(())
 }
 
 /// Applies the steps that a database at `version` has not had, and notes the new version.
-fn apply(conn: &Connection, version: Option<i64>, steps: &[&str]) -> Result<(), Fault> {
+fn apply(conn: &Connection, version: Option<i64>, steps: &[Step], seal: &SealKey) -> Result<(), Fault> {
     let done = usize::try_from(version.unwrap_or(0)).unwrap_or(usize::MAX);
     for step in steps.iter().skip(done) {
-        conn.execute_batch(step)?;
+        match step {
+            Step::Sql(statements) => conn.execute_batch(statements)?,
+            Step::Run(run) => run(conn, seal)?,
+        }
     }
     put_number(
         conn,
@@ -327,10 +352,14 @@ fn put_bytes(conn: &Connection, name: &str, value: &[u8]) -> Result<(), Fault> {
 mod tests {
     use super::*;
 
+    fn key() -> SealKey {
+        SealKey::new(&[7; 32])
+    }
+
     fn fresh() -> Connection {
         let mut conn = Connection::open_in_memory().unwrap();
         assert_eq!(version(&conn).unwrap(), None);
-        migrate(&mut conn, None, &[]).unwrap();
+        migrate(&mut conn, None, &[], &key()).unwrap();
         conn
     }
 
@@ -339,7 +368,7 @@ mod tests {
         let mut conn = fresh();
         assert_eq!(version(&conn).unwrap(), Some(current_version()));
         put_number(&conn, meta::PINGS, 5).unwrap();
-        migrate(&mut conn, Some(current_version()), &[]).unwrap();
+        migrate(&mut conn, Some(current_version()), &[], &key()).unwrap();
         assert_eq!(number(&conn, meta::PINGS).unwrap(), Some(5));
         let id: i32 = conn
             .query_row("PRAGMA application_id", [], |row| row.get(0))
@@ -351,15 +380,15 @@ mod tests {
     fn an_older_database_gets_the_steps_that_it_lacks_in_order() {
         let conn = fresh();
         let later = [
-            "CREATE TABLE later(x INTEGER) STRICT",
-            "ALTER TABLE later ADD COLUMN y INTEGER",
+            Step::Sql("CREATE TABLE later(x INTEGER) STRICT"),
+            Step::Sql("ALTER TABLE later ADD COLUMN y INTEGER"),
         ];
         let steps = [MIGRATIONS, &later].concat();
         let newest = Some(current_version() + 2);
-        apply(&conn, version(&conn).unwrap(), &steps).unwrap();
+        apply(&conn, version(&conn).unwrap(), &steps, &key()).unwrap();
         assert_eq!(version(&conn).unwrap(), newest);
         conn.execute("INSERT INTO later(x, y) VALUES (1, 2)", []).unwrap();
-        apply(&conn, version(&conn).unwrap(), &steps).unwrap();
+        apply(&conn, version(&conn).unwrap(), &steps, &key()).unwrap();
         assert_eq!(version(&conn).unwrap(), newest, "none is applied twice");
     }
 }

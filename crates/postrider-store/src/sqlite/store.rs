@@ -283,6 +283,7 @@ impl Store for SqliteStore {
             commits: counters.commits.load(Ordering::Relaxed),
             committed_operations: counters.operations.load(Ordering::Relaxed),
             commit_time: Duration::from_nanos(counters.commit_nanos.load(Ordering::Relaxed)),
+            ended: *counters.ended.lock(),
         })
     }
 

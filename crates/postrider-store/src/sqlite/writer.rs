@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
 use rusqlite::{Connection, ErrorCode};
 use tokio::time::Instant;
@@ -19,6 +20,7 @@ use super::queue::{Operation, Queue, Taken};
 use super::write::{Effects, Work};
 use crate::error::StoreError;
 use crate::feed::Feed;
+use crate::record::Ended;
 use crate::seal::SealKey;
 
 /// Rows that one transaction takes from the queue.
@@ -34,6 +36,7 @@ const LINGER: Duration = Duration::from_millis(1);
 pub(super) struct Counters {
     pub(super) pending: AtomicI64,
     pub(super) dead: AtomicI64,
+    pub(super) ended: Mutex<Ended>,
     pub(super) commits: AtomicU64,
     pub(super) operations: AtomicU64,
     pub(super) commit_nanos: AtomicU64,
@@ -205,6 +208,7 @@ impl Writer {
             rescheduled,
             pending,
             dead,
+            ended,
             ..
         } = &mut work.effects;
         self.counters
@@ -213,6 +217,10 @@ impl Writer {
         self.counters
             .dead
             .fetch_add(std::mem::take(dead), Ordering::Relaxed);
+        let ended = std::mem::take(ended);
+        if ended != Ended::default() {
+            self.counters.ended.lock().add(&ended);
+        }
         if !accepted.is_empty() {
             self.feed.accepted(accepted.drain(..));
         }

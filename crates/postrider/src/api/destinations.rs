@@ -109,7 +109,7 @@ pub(super) fn masked_answer(entry: &Entry) -> Result<Answer, ApiError> {
 }
 
 fn masked_parts(entry: &Entry) -> DestinationAnswer<'_> {
-    let Entry { record, target } = entry;
+    let Entry { record, target, .. } = entry;
     DestinationAnswer {
         id: &record.id,
         tenant_id: &target.tenant_id,

@@ -5,6 +5,7 @@
 //! does with the n-th request depends on n alone, so that two runs are alike.
 
 mod behaviour;
+mod capacity;
 mod counts;
 mod print;
 
@@ -61,6 +62,9 @@ pub struct SinkArgs {
     /// Share of the requests, in percent, whose connection is reset instead of an answer
     #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = percent)]
     pub reset_percent: f64,
+    /// How many requests it can work on at once; those beyond are answered with 503, after the same delay
+    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub capacity: Option<u64>,
     /// How long to wait before each answer, such as 250ms or 2s
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration::parse)]
     pub delay: Duration,
@@ -150,6 +154,7 @@ impl Sink {
     fn new(args: SinkArgs) -> anyhow::Result<Self> {
         let behaviour = Behaviour::new(&args)?;
         let SinkArgs {
+            capacity,
             retry_after,
             verify: verifier,
             quiet,
@@ -160,7 +165,7 @@ impl Sink {
             retry_after,
             verifier,
             quiet,
-            counts: Counts::default(),
+            counts: Counts::new(capacity),
         })
     }
 
@@ -182,7 +187,8 @@ impl Sink {
 
     /// One webhook.
     async fn take(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Reset> {
-        let (number, _in_flight) = self.counts.request();
+        let arrival = self.counts.request();
+        let number = arrival.number;
         let (head, body) = request.into_parts();
         let Some(body) = read(body).await else {
             self.counts.answered(StatusCode::PAYLOAD_TOO_LARGE.as_u16());
@@ -212,6 +218,7 @@ impl Sink {
         }
         let act = match verified {
             Some(Err(_)) => Act::Answer(StatusCode::UNAUTHORIZED),
+            _ if arrival.is_too_many => Act::Answer(StatusCode::SERVICE_UNAVAILABLE),
             _ => self.behaviour.act(number, earlier),
         };
         if !self.quiet {

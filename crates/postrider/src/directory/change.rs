@@ -282,10 +282,7 @@ impl Directory {
 
     fn install(&self, record: Destination, tenant_id: &str) -> Arc<Entry> {
         let (target, _) = compile(&record, tenant_id, &self.rules());
-        let entry = Arc::new(Entry {
-            record,
-            target: Arc::new(target),
-        });
+        let entry = Arc::new(Entry::new(record, target));
         self.index.write().put(Arc::clone(&entry));
         entry
     }

@@ -87,10 +87,7 @@ impl Index {
                     "a stored destination is no longer valid"
                 );
             }
-            index.put(Arc::new(Entry {
-                record,
-                target: Arc::new(target),
-            }));
+            index.put(Arc::new(Entry::new(record, target)));
         }
         index
     }

@@ -54,6 +54,7 @@ impl Directory {
             let dead = target.disabled.then_some(DeadReason::DestinationDisabled);
             deliveries.push(NewDelivery {
                 destination: target.key,
+                context: dead.map(|_| entry.context()),
                 dead,
             });
         }

@@ -8,19 +8,21 @@
 
 pub mod change;
 pub mod compile;
+pub mod context;
 mod index;
 mod matching;
 pub mod policies;
 pub mod target;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use postrider_core::guard::Guard;
 use postrider_core::id::DestinationKey;
 use postrider_core::policy::{Policies, RawPolicy, RetryPolicy};
+use postrider_store::letter::DeadContext;
 use postrider_store::record::{Destination, Tenant};
 use postrider_store::{Store, StoreError};
 
@@ -70,6 +72,27 @@ pub struct Entry {
     pub record: Destination,
     /// For matching, judging and sending.
     pub target: Arc<Target>,
+    /// Made when the first of its deliveries dies: most destinations never need it.
+    context: OnceLock<DeadContext>,
+}
+
+impl Entry {
+    /// A record with the target that was compiled from it.
+    #[must_use]
+    pub fn new(record: Destination, target: Target) -> Self {
+        Self {
+            record,
+            target: Arc::new(target),
+            context: OnceLock::new(),
+        }
+    }
+
+    /// What a dead letter keeps of it.
+    #[must_use]
+    pub fn context(&self) -> DeadContext {
+        let make = || context::write(&self.record, &self.target);
+        self.context.get_or_init(make).clone()
+    }
 }
 
 /// A tenant with what its destinations add to it.

@@ -96,13 +96,11 @@ impl Directory {
         let changed: Vec<_> = users
             .iter()
             .map(|old| {
-                Arc::new(Entry {
-                    record: old.record.clone(),
-                    target: Arc::new(Target {
-                        policy: Arc::clone(policy),
-                        ..(*old.target).clone()
-                    }),
-                })
+                let target = Target {
+                    policy: Arc::clone(policy),
+                    ..(*old.target).clone()
+                };
+                Arc::new(Entry::new(old.record.clone(), target))
             })
             .collect();
         let mut index = self.index.write();

@@ -12,10 +12,12 @@ use postrider_core::dispatcher::Finished;
 use postrider_core::outcome::{Category, ErrorKind, Outcome};
 use postrider_core::policy::{Case, Verdict};
 use postrider_core::time::Timestamp;
+use postrider_store::letter::DeadContext;
 use postrider_store::record::{NewAttempt, Next, Payload, Settlement, Timings};
 
 use super::{Freight, Parts};
 use crate::courier::{Parcel, Report};
+use crate::directory::Entry;
 use crate::directory::target::Target;
 
 /// A delivery whose payload could not be read is tried again after this.
@@ -57,9 +59,10 @@ async fn attempt(
     waited_for: Option<WaitCause>,
 ) -> Done {
     let now = parts.clock.now();
-    let Some(target) = parts.directory.target(delivery.destination) else {
-        return ended(&parts, delivery, Next::Canceled, now);
+    let Some(entry) = parts.directory.entry(delivery.destination) else {
+        return ended(&parts, None, delivery, Next::Canceled, now);
     };
+    let target = &entry.target;
     if target.disabled {
         return Done {
             pause: true,
@@ -69,6 +72,7 @@ async fn attempt(
     if target.policy.expired(&delivery.progress, now) {
         return ended(
             &parts,
+            Some(&entry),
             delivery,
             Next::Dead(DeadReason::Expired, Category::NotAttempted),
             now,
@@ -80,7 +84,7 @@ async fn attempt(
             Ok(Some(payload)) => payload,
             Ok(None) => {
                 let next = Next::Dead(DeadReason::InvalidPayload, Category::NotAttempted);
-                return ended(&parts, delivery, next, now);
+                return ended(&parts, Some(&entry), delivery, next, now);
             }
             Err(error) => {
                 tracing::warn!(delivery = %delivery.key, %error, "failed to read a payload; trying again");
@@ -90,19 +94,20 @@ async fn attempt(
             }
         },
     };
-    send(&parts, target, delivery, payload, waited_for).await
+    send(&parts, &entry, delivery, payload, waited_for).await
 }
 
 async fn send(
     parts: &Parts,
-    target: Arc<Target>,
+    entry: &Entry,
     delivery: PendingDelivery,
     payload: Arc<Payload>,
     waited_for: Option<WaitCause>,
 ) -> Done {
     let started_at = parts.clock.now();
+    let target = &entry.target;
     let parcel = Parcel {
-        target: Arc::clone(&target),
+        target: Arc::clone(target),
         payload: Arc::clone(&payload),
         delivery,
         number: delivery.progress.attempts.saturating_add(1),
@@ -136,7 +141,7 @@ async fn send(
         )),
         Verdict::Succeeded | Verdict::Dead(..) => None,
     };
-    count(parts, &target, &delivery, &report, &next, now);
+    count(parts, target, &delivery, &report, &next, now);
     if target.policy.disables(&report.outcome) {
         let reason = "the receiver answered 410 Gone".to_owned();
         parts.directory.disable(delivery.destination, reason, now).await;
@@ -155,6 +160,7 @@ async fn send(
             delivery,
             attempt: Some(record(&delivery, started_at, waited_for, report)),
             next,
+            context: context(Some(entry), &delivery, &next),
         }),
         pause: false,
     }
@@ -215,8 +221,22 @@ fn count(
     }
 }
 
+/// What is in force, for a delivery that dies and does not bring what it was replayed with.
+fn context(entry: Option<&Entry>, delivery: &PendingDelivery, next: &Next) -> Option<DeadContext> {
+    match next {
+        Next::Dead(..) if delivery.context.is_none() => entry.map(Entry::context),
+        Next::Dead(..) | Next::Succeeded | Next::Retry(..) | Next::Canceled => None,
+    }
+}
+
 /// The delivery ends without an attempt.
-fn ended(parts: &Parts, delivery: PendingDelivery, next: Next, now: Timestamp) -> Done {
+fn ended(
+    parts: &Parts,
+    entry: Option<&Entry>,
+    delivery: PendingDelivery,
+    next: Next,
+    now: Timestamp,
+) -> Done {
     let status = match next {
         Next::Dead(reason, _) => reason.as_str(),
         Next::Succeeded | Next::Retry(..) | Next::Canceled => "canceled",
@@ -234,6 +254,7 @@ fn ended(parts: &Parts, delivery: PendingDelivery, next: Next, now: Timestamp) -
             delivery,
             attempt: None,
             next,
+            context: context(entry, &delivery, &next),
         }),
         pause: false,
     }

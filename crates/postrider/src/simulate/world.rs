@@ -196,6 +196,7 @@ impl World<'_> {
             retryable: true,
             replayed: false,
             last_attempt: None,
+            context: None,
         };
         self.rows.insert((self.now, delivery.key), delivery);
         self.dispatcher.accepted(delivery, None, self.now);

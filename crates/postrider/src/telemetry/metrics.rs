@@ -11,7 +11,7 @@ use postrider_core::alert::AlertKind;
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
-use postrider_store::record::Stats;
+use postrider_store::record::{Ended, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
 use prometheus_client::metrics::MetricType;
@@ -105,6 +105,8 @@ struct StoreHandles {
     queued: Gauge,
     oldest_due_age: FloatGauge,
     commits: Arc<CommitSums>,
+    /// What the store said at the last scrape that it has ended.
+    ended: parking_lot::Mutex<Ended>,
 }
 
 impl Default for Metrics {
@@ -308,6 +310,22 @@ impl Metrics {
         self.engine.lanes.set(gauge(gauges.lanes));
     }
 
+    /// Adds what the store has ended since the last scrape: nobody else counts these.
+    fn count_ended(&self, ended: &Ended) {
+        let mut counted = self.store.ended.lock();
+        let add = |status, now: u64, before: u64| {
+            self.final_status
+                .get_or_create(&[("status", status)])
+                .inc_by(now.saturating_sub(before));
+        };
+        add("canceled", ended.canceled, counted.canceled);
+        for reason in DeadReason::ALL {
+            add(reason.as_str(), ended.dead(*reason), counted.dead(*reason));
+        }
+        // A scrape that was overtaken by another brings older sums.
+        counted.raise_to(ended);
+    }
+
     /// The text for a scrape, with the store's counters of this moment.
     #[must_use]
     pub fn encode(&self, stats: &Stats, now: Timestamp) -> String {
@@ -318,6 +336,7 @@ impl Metrics {
         let age = stats.oldest_due_at.map_or(Duration::ZERO, |due| now.since(due));
         self.store.oldest_due_age.set(age.as_secs_f64());
         self.store.commits.set(stats);
+        self.count_ended(&stats.ended);
         let mut text = String::with_capacity(16 * 1024);
         if prometheus_text::encode(&mut text, &self.registry).is_err() {
             tracing::error!("failed to format the metrics");
@@ -387,6 +406,13 @@ impl Collector for CommitCollector {
 mod tests {
     use super::*;
 
+    fn ended(canceled: u64, disabled: u64) -> Ended {
+        let mut ended = Ended::default();
+        ended.canceled = canceled;
+        ended.add_dead(DeadReason::DestinationDisabled, disabled);
+        ended
+    }
+
     fn stats() -> Stats {
         Stats {
             pending: 7,
@@ -396,6 +422,7 @@ mod tests {
             commits: 4,
             committed_operations: 10,
             commit_time: Duration::from_millis(20),
+            ended: ended(5, 2),
         }
     }
 
@@ -486,6 +513,33 @@ mod tests {
             r#"postrider_destination_dead_letters{destination="des_3"} 4"#,
         );
         assert!(!text.contains("des_1") && !text.contains("des_2"), "{text}");
+    }
+
+    #[test]
+    fn what_the_store_ends_is_counted_once() {
+        let metrics = Metrics::default();
+        metrics.delivery_ended("canceled", Duration::ZERO);
+        metrics.delivery_ended("destination_disabled", Duration::ZERO);
+        let earlier = Stats {
+            ended: ended(3, 1),
+            ..stats()
+        };
+        let now = Timestamp::from_millis(100_000);
+        drop(metrics.encode(&earlier, now));
+        drop(metrics.encode(&stats(), now));
+        let text = metrics.encode(&earlier, now);
+        shows(
+            &text,
+            r#"postrider_delivery_final_status_total{status="canceled"} 6"#,
+        );
+        shows(
+            &text,
+            r#"postrider_delivery_final_status_total{status="destination_disabled"} 3"#,
+        );
+        shows(
+            &scrape(&metrics),
+            r#"postrider_delivery_final_status_total{status="canceled"} 6"#,
+        );
     }
 
     #[test]

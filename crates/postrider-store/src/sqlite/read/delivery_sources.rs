@@ -9,7 +9,8 @@ use super::walk::{Source, Span, select};
 use crate::sqlite::failure::Fault;
 use crate::sqlite::schema::{self, meta};
 
-/// Pending rows of a destination that are sorted by key; beyond, its whole list is walked, whose newest are pending then.
+/// Pending or dead rows of a destination or tenant that are sorted by key; beyond, its whole list is walked, in which many
+/// are wanted then.
 const MAX_SORTED: i64 = 20_000;
 
 /// Sources that hold every delivery the filters admit; the walk still applies them all.
@@ -36,8 +37,10 @@ pub(super) fn sources(
         let mut sources = Vec::new();
         for key in keys {
             match only {
-                Some(DeliveryStatus::Dead) => sources.push(dead_of_destination(key)),
-                Some(DeliveryStatus::Pending) if has_few_pending(conn, key)? => {
+                Some(DeliveryStatus::Dead) if has_few(conn, DEAD_OF_DESTINATION, key)? => {
+                    sources.push(dead_of_destination(key));
+                }
+                Some(DeliveryStatus::Pending) if has_few(conn, PENDING_OF_DESTINATION, key)? => {
                     sources.push(pending_of_destination(key));
                 }
                 _ => sources.extend(of_destination(key, indexed)),
@@ -46,11 +49,16 @@ pub(super) fn sources(
         return Ok(sources);
     }
     if let Some(keys) = filter::few(tenants) {
-        let of_tenant = |key| match only {
-            Some(DeliveryStatus::Dead) => vec![dead_of_tenant(key)],
-            _ => of_tenant(key, indexed).into(),
-        };
-        return Ok(keys.into_iter().flat_map(of_tenant).collect());
+        let mut sources = Vec::new();
+        for key in keys {
+            match only {
+                Some(DeliveryStatus::Dead) if has_few(conn, DEAD_OF_TENANT, key)? => {
+                    sources.push(dead_of_tenant(key));
+                }
+                _ => sources.extend(of_tenant(key, indexed)),
+            }
+        }
+        return Ok(sources);
     }
     Ok(match only {
         Some(DeliveryStatus::Dead) => vec![dead()],
@@ -116,10 +124,17 @@ fn of_event(conn: &Connection, event: EventKey) -> Result<Vec<Source>, Fault> {
     Ok(vec![pending(span), history(span)])
 }
 
-fn has_few_pending(conn: &Connection, destination: i64) -> Result<bool, Fault> {
+const PENDING_OF_DESTINATION: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM pending WHERE destination = ?1 LIMIT ?2)";
+const DEAD_OF_DESTINATION: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM dead INDEXED BY dead_destination WHERE destination = ?1 LIMIT ?2)";
+const DEAD_OF_TENANT: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM dead INDEXED BY dead_tenant WHERE tenant = ?1 LIMIT ?2)";
+
+fn has_few(conn: &Connection, sql: &str, key: i64) -> Result<bool, Fault> {
     let count: i64 = conn
-        .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM pending WHERE destination = ?1 LIMIT ?2)")?
-        .query_row((destination, MAX_SORTED + 1), |row| row.get(0))?;
+        .prepare_cached(sql)?
+        .query_row((key, MAX_SORTED + 1), |row| row.get(0))?;
     Ok(count <= MAX_SORTED)
 }
 

@@ -152,6 +152,8 @@ fn read_destination(row: &Row<'_>, seal: &SealKey) -> Result<Destination, Fault>
     let id: String = row.get(2)?;
     let (topics, config): (String, String) = (row.get(4)?, row.get(6)?);
     let sealed: Vec<u8> = row.get(7)?;
+    let mut config = json::to_map(&config)?;
+    let credentials = credentials::open(seal, tenant, &id, &sealed, &mut config)?;
     let (delivery_metadata, metadata): (Option<String>, Option<String>) = (row.get(8)?, row.get(9)?);
     let disabled_at: Option<i64> = row.get(13)?;
     let disabled_reason: Option<String> = row.get(14)?;
@@ -161,8 +163,8 @@ fn read_destination(row: &Row<'_>, seal: &SealKey) -> Result<Destination, Fault>
         kind: row.get(3)?,
         topics: json::to_list(&topics)?,
         filter: row.get(5)?,
-        config: json::to_map(&config)?,
-        credentials: credentials::open(seal, tenant, &id, &sealed)?,
+        config,
+        credentials,
         delivery_metadata: delivery_metadata.as_deref().map(json::to_map).transpose()?,
         metadata: metadata.as_deref().map(json::to_map).transpose()?,
         retry_policy: row.get(10)?,

@@ -153,6 +153,14 @@ fn each_delivery(
     Ok(())
 }
 
+/// One event; `None` when it is gone.
+pub(super) fn by_key(lookup: &mut Lookup<'_>, key: EventKey) -> Result<Option<Event>, Fault> {
+    match lookup.event(key)? {
+        Some(head) => read(lookup, key, head).map(Some),
+        None => Ok(None),
+    }
+}
+
 fn read(lookup: &mut Lookup<'_>, key: EventKey, head: EventHead) -> Result<Event, Fault> {
     let conn = lookup.conn;
     let (metadata, data): (Option<String>, Vec<u8>) = conn

@@ -11,6 +11,7 @@ pub(super) mod directory;
 pub(super) mod events;
 mod filter;
 pub(super) mod lane;
+pub(super) mod letters;
 mod lookup;
 pub(super) mod policies;
 pub(super) mod protection;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use postrider_core::delivery::{DeliveryStatus, PendingDelivery, Plan, Progress};
 use postrider_core::id::{DeliveryKey, DestinationKey, EventKey, IdKind, TenantKey};
-use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
-use super::Work;
+use super::letters::Letter;
 use super::settle::{Ended, end};
+use super::{Work, letters};
 use crate::record::{Accepted, DueDelivery, NewDelivery, NewEvent, Payload};
 use crate::sqlite::failure::Fault;
 use crate::sqlite::rows;
@@ -68,14 +68,18 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
             retryable: event.retryable,
             replayed: false,
             last_attempt: None,
+            context: None,
         };
         if let Some(reason) = new.dead {
+            let context = letters::intern(work, new.context.as_ref(), now)?;
+            let letter = Letter::unattempted(reason, context);
             end(
                 work,
                 &delivery,
-                &Ended::dead(reason, Category::NotAttempted, delivery.progress, None),
+                &Ended::dead(letter, delivery.progress, None),
                 now,
             )?;
+            work.effects.ended.add_dead(reason, 1);
             continue;
         }
         insert_pending(work, &delivery)?;
@@ -93,19 +97,18 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
 }
 
 /// Writes the event's own rows; answers its key and those of its destinations that are not deleted.
-fn insert_event(
+fn insert_event<'e>(
     work: &mut Work<'_>,
-    prepared: &Prepared,
+    prepared: &'e Prepared,
     tenant: i64,
     now: Timestamp,
-) -> Result<(EventKey, Vec<NewDelivery>), Fault> {
+) -> Result<(EventKey, Vec<&'e NewDelivery>), Fault> {
     let event = &prepared.event;
     let topic = work.names.topic(work.conn, &event.topic)?;
-    let destinations: Vec<NewDelivery> = event
+    let destinations: Vec<&NewDelivery> = event
         .destinations
         .iter()
         .filter(|new| work.names.destinations.contains_key(&new.destination.0))
-        .copied()
         .collect();
     let key = EventKey(work.keys.take(now, 1 + destinations.len()));
     if let Some(time) = event.time {

@@ -35,7 +35,7 @@ pub(in crate::sqlite) fn create(
     if work.names.live_count(tenant) >= max_per_tenant {
         return Ok(Created::LimitReached);
     }
-    let sealed = credentials::seal(&work.seal, new)?;
+    let sealed = credentials::seal(&work.seal, tenant, &new.id, &new.credentials, &new.config)?;
     let key = work
         .conn
         .prepare_cached(
@@ -50,7 +50,7 @@ pub(in crate::sqlite) fn create(
             ":kind": new.kind,
             ":topics": json::from_list(&new.topics),
             ":filter": new.filter,
-            ":config": json::from_map(&new.config),
+            ":config": json::from_map(&credentials::shown(&new.config)),
             ":credentials": sealed,
             ":delivery_metadata": new.delivery_metadata.as_ref().map(json::from_map),
             ":metadata": new.metadata.as_ref().map(json::from_map),
@@ -98,7 +98,13 @@ pub(in crate::sqlite) fn change(work: &mut Work<'_>, changed: &Destination) -> R
         revision: revision + 1,
         ..changed.clone()
     };
-    let sealed = credentials::seal(&work.seal, &changed)?;
+    let sealed = credentials::seal(
+        &work.seal,
+        tenant,
+        &changed.id,
+        &changed.credentials,
+        &changed.config,
+    )?;
     work.conn
         .prepare_cached(
             "UPDATE destination SET kind = :kind, topics = :topics, filter = :filter, config = :config,
@@ -111,7 +117,7 @@ pub(in crate::sqlite) fn change(work: &mut Work<'_>, changed: &Destination) -> R
             ":kind": changed.kind,
             ":topics": json::from_list(&changed.topics),
             ":filter": changed.filter,
-            ":config": json::from_map(&changed.config),
+            ":config": json::from_map(&credentials::shown(&changed.config)),
             ":credentials": sealed,
             ":delivery_metadata": changed.delivery_metadata.as_ref().map(json::from_map),
             ":metadata": changed.metadata.as_ref().map(json::from_map),

@@ -8,6 +8,7 @@ pub(super) mod accept;
 pub(super) mod alerts;
 pub(super) mod destinations;
 pub(super) mod index;
+pub(super) mod letters;
 pub(super) mod names;
 pub(super) mod policies;
 pub(super) mod protection;
@@ -26,7 +27,7 @@ use self::names::Names;
 use self::statements::Statements;
 use super::failure::Fault;
 use super::schema::{self, meta};
-use crate::record::DueDelivery;
+use crate::record::{DueDelivery, Ended};
 use crate::seal::SealKey;
 
 /// What has to happen once the transaction is committed, and not at all when it is not.
@@ -40,6 +41,8 @@ pub(super) struct Effects {
     pub(super) pending: i64,
     /// Change of the number of dead letters.
     pub(super) dead: i64,
+    /// Deliveries that nobody but the store ended.
+    pub(super) ended: Ended,
     /// Deliveries and events that the listing tables do not have yet.
     pub(super) unlisted_events: usize,
     /// Attempts that the listing tables do not have yet.
@@ -166,6 +169,9 @@ fn highest_key(conn: &Connection) -> Result<i64, Fault> {
             coalesce((SELECT max(key) FROM pending), 0),
             coalesce((SELECT max(key) FROM history), 0),
             coalesce((SELECT max(key) FROM attempt), 0),
+            coalesce((SELECT max(serial) FROM dead), 0),
+            coalesce((SELECT max(key) FROM dead_context), 0),
+            coalesce((SELECT max(max(key), max(upper)) FROM replay), 0),
             coalesce((SELECT max(value) FROM meta WHERE name IN (?1, ?2)), 0))",
     )?;
     let marks = (meta::EVENTS_INDEXED_UPTO, meta::ATTEMPTS_INDEXED_UPTO);

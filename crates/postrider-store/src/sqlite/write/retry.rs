@@ -5,8 +5,8 @@ use postrider_core::id::{DeliveryKey, DestinationKey};
 use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
-use super::Work;
 use super::accept::{delivery_to, published_before};
+use super::{Work, letters};
 use crate::record::Retried;
 use crate::sqlite::failure::Fault;
 use crate::sqlite::rows;
@@ -80,10 +80,7 @@ fn revive(
         .execute([key.0])?;
     work.effects.pending += 1;
     if status == DeliveryStatus::Dead {
-        work.conn
-            .prepare_cached("DELETE FROM dead WHERE key = ?1")?
-            .execute([key.0])?;
-        work.effects.dead -= 1;
+        letters::exhume(work, key)?;
     }
     read_pending(work, key)
 }

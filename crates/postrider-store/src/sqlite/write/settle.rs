@@ -6,8 +6,9 @@ use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
-use super::Work;
+use super::letters::Letter;
 use super::retry::read_pending;
+use super::{Work, letters};
 use crate::record::{NewAttempt, Next, Settlement};
 use crate::sqlite::detail::Detail;
 use crate::sqlite::failure::Fault;
@@ -16,23 +17,19 @@ use crate::sqlite::rows;
 /// How a delivery ended.
 pub(super) struct Ended {
     status: DeliveryStatus,
-    reason: Option<DeadReason>,
     category: Option<Category>,
+    /// What the dead letter says.
+    letter: Option<Letter>,
     progress: Progress,
     last_attempt: Option<AttemptKey>,
 }
 
 impl Ended {
-    pub(super) const fn dead(
-        reason: DeadReason,
-        category: Category,
-        progress: Progress,
-        last_attempt: Option<AttemptKey>,
-    ) -> Self {
+    pub(super) const fn dead(letter: Letter, progress: Progress, last_attempt: Option<AttemptKey>) -> Self {
         Self {
             status: DeliveryStatus::Dead,
-            reason: Some(reason),
-            category: Some(category),
+            category: Some(letter.category),
+            letter: Some(letter),
             progress,
             last_attempt,
         }
@@ -41,8 +38,8 @@ impl Ended {
     pub(super) const fn canceled(progress: Progress, last_attempt: Option<AttemptKey>) -> Self {
         Self {
             status: DeliveryStatus::Canceled,
-            reason: None,
             category: None,
+            letter: None,
             progress,
             last_attempt,
         }
@@ -51,8 +48,8 @@ impl Ended {
     const fn succeeded(progress: Progress, last_attempt: Option<AttemptKey>) -> Self {
         Self {
             status: DeliveryStatus::Succeeded,
-            reason: None,
             category: Some(Category::Success),
+            letter: None,
             progress,
             last_attempt,
         }
@@ -105,14 +102,42 @@ fn settle_one(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> R
             });
             let mut ended = match next {
                 Next::Succeeded => Ended::succeeded(progress, None),
-                Next::Dead(reason, category) => Ended::dead(reason, category, progress, None),
+                Next::Dead(reason, category) => {
+                    let letter = letter(work, settlement, &row, reason, category, now)?;
+                    Ended::dead(letter, progress, None)
+                }
+                Next::Canceled => Ended::canceled(progress, None),
                 // A retry for a destination that was deleted meanwhile will not be made.
-                Next::Retry(..) | Next::Canceled => Ended::canceled(progress, None),
+                Next::Retry(..) => {
+                    work.effects.ended.canceled += 1;
+                    Ended::canceled(progress, None)
+                }
             };
             ended.last_attempt = record(work, settlement, row.last_attempt, ended.status, None, now)?;
             end(work, delivery, &ended, now)
         }
     }
+}
+
+/// What the dead letter of a settlement says. One that ends without an attempt is told by the last that was made.
+fn letter(
+    work: &mut Work<'_>,
+    settlement: &Settlement,
+    row: &Row,
+    reason: DeadReason,
+    category: Category,
+    now: Timestamp,
+) -> Result<Letter, Fault> {
+    let context = match settlement.delivery.context {
+        Some(key) => Some(key),
+        None => letters::intern(work, settlement.context.as_ref(), now)?,
+    };
+    let told = match (&settlement.attempt, row.last_attempt) {
+        (Some(attempt), _) => Letter::told_by(attempt, reason, context).in_category(category),
+        (None, Some(last)) => letters::told_by_last(work, last, reason, context)?,
+        (None, None) => Letter::unattempted(reason, context).in_category(category),
+    };
+    Ok(told)
 }
 
 fn find(work: &mut Work<'_>, delivery: &PendingDelivery) -> Result<Option<Row>, Fault> {
@@ -199,10 +224,7 @@ fn settle_ended(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) ->
             )?
             .execute((key.0, status.code(), Category::Success.code(), now.as_millis()))?;
         if before == DeliveryStatus::Dead {
-            work.conn
-                .prepare_cached("DELETE FROM dead WHERE key = ?1")?
-                .execute([key.0])?;
-            work.effects.dead -= 1;
+            letters::exhume(work, key)?;
         }
     }
     Ok(())
@@ -263,7 +285,7 @@ pub(super) fn end(
         rows::flags(delivery.retryable, delivery.replayed),
         ended.status.code(),
         now.as_millis(),
-        ended.reason.map(DeadReason::code),
+        ended.letter.as_ref().map(|letter| letter.reason.code()),
         ended.category.map(Category::code),
         ended.progress.attempts,
         ended.progress.scheduled,
@@ -272,15 +294,8 @@ pub(super) fn end(
         rows::window_start(&ended.progress, delivery.event),
         ended.last_attempt.map(|key| key.0),
     ))?;
-    if ended.status == DeliveryStatus::Dead {
-        let category = ended.category.unwrap_or(Category::NotAttempted).code();
-        work.hot.insert_dead.execute((
-            delivery.key.0,
-            delivery.tenant.0,
-            delivery.destination.0,
-            category,
-        ))?;
-        work.effects.dead += 1;
+    match &ended.letter {
+        Some(letter) => letters::bury(work, delivery, letter, now),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -35,7 +35,7 @@ impl<'c> Statements<'c> {
             // Without RETURNING, for which SQLite would make a temporary table each time.
             delete_pending: conn.prepare("DELETE FROM pending WHERE key = ?1")?,
             find_pending: conn
-                .prepare("SELECT last_attempt, attempts, window_start FROM pending WHERE key = ?1")?,
+                .prepare("SELECT last_attempt, attempts, window_start, flags FROM pending WHERE key = ?1")?,
             retry_pending: conn.prepare(
                 "UPDATE pending SET due_at = ?2, delay_ns = ?3, tier = ?4, cause = ?5, attempts = ?6, scheduled = ?7,
                     immediate = ?8, last_delay_ns = ?9, window_start = ?10, last_attempt = ?11
@@ -46,8 +46,10 @@ impl<'c> Statements<'c> {
                     attempts, scheduled, immediate, last_delay_ns, window_start, last_attempt)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
             )?,
-            insert_dead: conn
-                .prepare("INSERT INTO dead(key, tenant, destination, category) VALUES (?1, ?2, ?3, ?4)")?,
+            insert_dead: conn.prepare(
+                "INSERT INTO dead(serial, key, event, tenant, destination, topic, reason, category, code, error, context)
+                 VALUES (?1, ?2, ?3, ?4, ?5, coalesce((SELECT topic FROM event WHERE key = ?3), 0), ?6, ?7, ?8, ?9, ?10)",
+            )?,
             insert_attempt: conn.prepare(
                 "INSERT INTO attempt(key, delivery, event, tenant, destination, prev, number, started_at, status,
                     error, status_after, detail)

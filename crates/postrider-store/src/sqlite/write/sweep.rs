@@ -79,6 +79,7 @@ fn cancel_some(work: &mut Work<'_>, destination: i64, limit: usize) -> Result<us
             .prepare_cached("DELETE FROM pending WHERE key = ?1")?
             .execute([delivery.key.0])?;
         work.effects.pending -= 1;
+        work.effects.ended.canceled += 1;
         end(
             work,
             delivery,

@@ -201,6 +201,7 @@ pub(crate) async fn a_disabled_destination_gets_a_dead_letter<H: Harness>() {
     half_disabled.destinations[0] = NewDelivery {
         destination: keys[0],
         dead: Some(DeadReason::DestinationDisabled),
+        context: None,
     };
     let accepted = publish(&*store, half_disabled, NOW).await;
     assert_eq!(accepted.destination_ids, ["des_1", "des_2"]);

@@ -81,6 +81,7 @@ pub(crate) fn event(tenant: &str, destinations: &[DestinationKey]) -> NewEvent {
             .map(|&destination| NewDelivery {
                 destination,
                 dead: None,
+                context: None,
             })
             .collect(),
     }
@@ -140,6 +141,7 @@ pub(crate) fn attempt(number: u32, status: u16, started_at: Timestamp) -> NewAtt
 /// A settlement of `delivery` after an attempt that saw `status`.
 pub(crate) fn settlement(delivery: PendingDelivery, status: u16, next: Next, now: Timestamp) -> Settlement {
     Settlement {
+        context: None,
         delivery,
         attempt: Some(attempt(delivery.progress.attempts + 1, status, now)),
         next,

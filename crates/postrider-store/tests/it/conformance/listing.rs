@@ -163,6 +163,7 @@ pub(crate) async fn an_attempt_shows_everything<H: Harness>() {
         ..row.progress
     };
     let first = Settlement {
+        context: None,
         delivery: row,
         attempt: Some(seen.clone()),
         next: Next::Retry(plan, progress),
@@ -176,6 +177,7 @@ pub(crate) async fn an_attempt_shows_everything<H: Harness>() {
     };
     let dead = Next::Dead(DeadReason::ExhaustedRetries, Category::Connect);
     let second = Settlement {
+        context: None,
         delivery: row,
         attempt: Some(refused.clone()),
         next: dead,

@@ -177,6 +177,7 @@ pub(crate) async fn a_manual_retry_starts_afresh_whatever_the_status<H: Harness>
     );
     let row = pending(&*store, key).await[0];
     let expired = Settlement {
+        context: None,
         delivery: row,
         attempt: None,
         next: Next::Dead(DeadReason::Expired, Category::NotAttempted),

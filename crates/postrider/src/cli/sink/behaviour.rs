@@ -92,6 +92,7 @@ mod tests {
             fail_percent: fail,
             hang_percent: hang,
             reset_percent: reset,
+            capacity: None,
             delay: Duration::ZERO,
             retry_after: None,
             verify: None,

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::capacity::Capacity;
+
 const SHARDS: usize = 64;
 const STATUSES: usize = 1000;
 
@@ -24,6 +26,7 @@ pub(super) struct Counts {
     open_connections: AtomicU64,
     in_flight: AtomicU64,
     max_in_flight: AtomicU64,
+    capacity: Option<Capacity>,
     by_status: Vec<AtomicU64>,
     hasher: RandomState,
     shards: Vec<Mutex<HashMap<Box<str>, Seen>>>,
@@ -36,8 +39,19 @@ struct Seen {
     successes: usize,
 }
 
-impl Default for Counts {
-    fn default() -> Self {
+/// One request, until it is dropped.
+pub(super) struct Arrival<'a> {
+    /// From 0, in the order of arrival.
+    pub(super) number: u64,
+    /// Whether as many as the sink can take were there already.
+    pub(super) is_too_many: bool,
+    _in_flight: Gauge<'a>,
+    _place: Option<super::capacity::Place<'a>>,
+}
+
+impl Counts {
+    /// Nothing seen yet; `capacity` requests at once are not too many, or any number.
+    pub(super) fn new(capacity: Option<u64>) -> Self {
         Self {
             requests: AtomicU64::new(0),
             repeats: AtomicU64::new(0),
@@ -50,6 +64,7 @@ impl Default for Counts {
             open_connections: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             max_in_flight: AtomicU64::new(0),
+            capacity: capacity.map(Capacity::new),
             by_status: std::iter::repeat_with(AtomicU64::default)
                 .take(STATUSES)
                 .collect(),
@@ -57,21 +72,25 @@ impl Default for Counts {
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
         }
     }
-}
 
-impl Counts {
     /// A connection was opened; it is open until the answer is dropped.
     pub(super) fn connection(&self) -> Gauge<'_> {
         add(&self.connections);
         Gauge::new(&self.open_connections)
     }
 
-    /// A request has begun: its number, from 0, and what ends with it.
-    pub(super) fn request(&self) -> (u64, Gauge<'_>) {
+    /// A request has begun.
+    pub(super) fn request(&self) -> Arrival<'_> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let in_flight = Gauge::new(&self.in_flight);
         self.max_in_flight.fetch_max(in_flight.level, Ordering::Relaxed);
-        (number, in_flight)
+        let place = self.capacity.as_ref().map(Capacity::take);
+        Arrival {
+            number,
+            is_too_many: place.as_ref().is_some_and(|place| place.is_too_many),
+            _in_flight: in_flight,
+            _place: place,
+        }
     }
 
     /// A request of an event has arrived; how many had before.
@@ -142,6 +161,7 @@ impl Counts {
             "open_connections": read(&self.open_connections),
             "in_flight": read(&self.in_flight),
             "max_in_flight": read(&self.max_in_flight),
+            "over_capacity": self.capacity.as_ref().map(Capacity::stats),
         })
     }
 
@@ -178,6 +198,9 @@ impl Counts {
         }
         for shard in &self.shards {
             shard.lock().clear();
+        }
+        if let Some(capacity) = &self.capacity {
+            capacity.reset();
         }
     }
 
@@ -227,7 +250,7 @@ mod tests {
 
     #[test]
     fn repeats_are_told_apart_by_path_and_by_success() {
-        let counts = Counts::default();
+        let counts = Counts::new(None);
         assert_eq!(counts.arrived("/a", "evt_1"), 0);
         assert_eq!(counts.arrived("/b", "evt_1"), 0, "another destination");
         assert_eq!(counts.arrived("/a", "evt_1"), 1);
@@ -254,10 +277,11 @@ mod tests {
 
     #[test]
     fn the_highest_number_in_flight_is_kept() {
-        let counts = Counts::default();
+        let counts = Counts::new(None);
         let first = counts.request();
         let second = counts.request();
-        assert_eq!((first.0, second.0), (0, 1));
+        assert_eq!((first.number, second.number), (0, 1));
+        assert!(!second.is_too_many, "without a capacity nothing is too much");
         drop((first, second));
         let _third = counts.request();
         assert_eq!(counts.stats()["in_flight"], 1);

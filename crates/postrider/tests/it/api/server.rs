@@ -237,6 +237,7 @@ impl Server {
             response_truncated: false,
         };
         let settlement = Settlement {
+            context: None,
             delivery,
             attempt: Some(attempt),
             next,

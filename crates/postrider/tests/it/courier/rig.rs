@@ -310,6 +310,7 @@ pub(super) fn parcel(target: Target, payload: Payload) -> Parcel {
             retryable: true,
             replayed: false,
             last_attempt: None,
+            context: None,
         },
         number: 3,
         now: NOW,

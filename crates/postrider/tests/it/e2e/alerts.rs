@@ -53,10 +53,23 @@ async fn an_alert_arrives_signed_and_its_end_too() {
     let alert = &body["data"];
     assert_eq!(body["type"], "alert.raised");
     assert_eq!(
-        (&alert["kind"], &alert["tenant_id"], &alert["destination_id"], &alert["value"]),
-        (&"dead_letter_depth".into(), &"acme".into(), &"shop".into(), &3.into())
+        (
+            &alert["kind"],
+            &alert["tenant_id"],
+            &alert["destination_id"],
+            &alert["value"]
+        ),
+        (
+            &"dead_letter_depth".into(),
+            &"acme".into(),
+            &"shop".into(),
+            &3.into()
+        )
     );
-    assert_eq!(raised.header("webhook-id"), format!("{}.1", alert["id"].as_str().unwrap()));
+    assert_eq!(
+        raised.header("webhook-id"),
+        format!("{}.1", alert["id"].as_str().unwrap())
+    );
     let listed = server.api.get("/api/v1/alerts?state=firing").await;
     assert_eq!(&listed["models"][0], alert, "what was sent is what is listed");
 
@@ -64,7 +77,11 @@ async fn an_alert_arrives_signed_and_its_end_too() {
     server.start_again().await;
     for id in ["a", "b", "c"] {
         let retry = format!(r#"{{"event_id":"{id}","destination_id":"shop"}}"#);
-        server.api.call(Method::POST, "/api/v1/retry", &retry).await.expect(202);
+        server
+            .api
+            .call(Method::POST, "/api/v1/retry", &retry)
+            .await
+            .expect(202);
     }
     let requests = operator
         .until("the end of the alert", BOUND, |requests| {
@@ -72,14 +89,26 @@ async fn an_alert_arrives_signed_and_its_end_too() {
             requests.iter().any(is_end).then(|| requests.to_vec())
         })
         .await;
-    let topics: Vec<_> = requests.iter().map(|request| request.header("webhook-topic")).collect();
+    let topics: Vec<_> = requests
+        .iter()
+        .map(|request| request.header("webhook-topic"))
+        .collect();
     // The kill may have come before the first request was settled: then it is sent once more, under its own id.
-    let ids: std::collections::BTreeSet<_> = requests.iter().map(|request| request.header("webhook-id")).collect();
+    let ids: std::collections::BTreeSet<_> = requests
+        .iter()
+        .map(|request| request.header("webhook-id"))
+        .collect();
     assert_eq!(ids.len(), 2, "{topics:?} {ids:?}");
     let end = verified(&requests[requests.len() - 1]);
-    assert_eq!((&end["data"]["id"], &end["data"]["state"]), (&alert["id"], &"cleared".into()));
+    assert_eq!(
+        (&end["data"]["id"], &end["data"]["state"]),
+        (&alert["id"], &"cleared".into())
+    );
     assert_eq!(end["data"]["since"], alert["since"]);
     let metrics = server.api.call(Method::GET, "/metrics", "").await.body;
     let metrics = String::from_utf8(metrics.to_vec()).unwrap();
-    assert!(metrics.contains("postrider_alerts_firing{kind=\"dead_letter_depth\"} 0\n"), "{metrics}");
+    assert!(
+        metrics.contains("postrider_alerts_firing{kind=\"dead_letter_depth\"} 0\n"),
+        "{metrics}"
+    );
 }

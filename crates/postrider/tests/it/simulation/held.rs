@@ -7,17 +7,21 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider_core::dispatcher::Protection;
-use postrider_core::id::{AlertKey, DestinationKey, EventKey, IdCodec, TenantKey};
+use postrider_core::id::{AlertKey, ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
 use postrider_store::alerts::{Alert, AlertQuery, Alerts, DeadLetterLevel};
 use postrider_store::feed::Feed;
+use postrider_store::letter::{
+    DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
+    DeadLetterQuery,
+};
 use postrider_store::page::Page;
 use postrider_store::record::{
     Accepted, Attempt, AttemptQuery, Backlog, Changed, Created, Delivery, DeliveryQuery, Destination,
     DuePage, DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange,
     PolicyDeleted, PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
 };
-use postrider_store::{Store, StoreError};
+use postrider_store::{DeadLetters, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
@@ -32,6 +36,34 @@ macro_rules! hold {
             .await
             .unwrap()
     }};
+}
+
+#[async_trait]
+impl DeadLetters for Held {
+    async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, StoreError> {
+        hold!(self, store => store.dead_letters(query))
+    }
+
+    async fn count_dead_letters(&self, filter: DeadLetterFilter) -> Result<DeadLetterCount, StoreError> {
+        hold!(self, store => store.count_dead_letters(filter))
+    }
+
+    async fn dead_letter_summary(
+        &self,
+        filter: DeadLetterFilter,
+        now: Timestamp,
+    ) -> Result<Vec<DeadLetterGroup>, StoreError> {
+        hold!(self, store => store.dead_letter_summary(filter, now))
+    }
+
+    async fn dead_letter(&self, id: &str) -> Result<Option<DeadLetterDetail>, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.dead_letter(&id))
+    }
+
+    async fn dead_context(&self, key: ContextKey) -> Result<Option<DeadContext>, StoreError> {
+        hold!(self, store => store.dead_context(key))
+    }
 }
 
 #[async_trait]

@@ -283,6 +283,7 @@ impl World {
             .map(|&destination| NewDelivery {
                 destination,
                 dead: None,
+                context: None,
             })
             .collect();
         let event = NewEvent {

@@ -1,0 +1,97 @@
+//! Latency of healthy destinations beside others, healthy or not.
+//!
+//! What is compared are tails of a few milliseconds, and a shared machine's own noise is as large. So every neighbourhood
+//! is measured several times, in turn, and the samples of all its runs are taken together.
+
+use anyhow::Result;
+
+use super::scenario::{Bench, load};
+use super::server::{KEY, Server, free_address};
+use super::sink::{Silence, Sink};
+use crate::load::Latencies;
+
+/// Healthy destinations, which share the measured rate.
+const HEALTHY: u64 = 10;
+
+/// Who is beside the healthy ones. Each neighbour gets an event a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// Nobody.
+    Nobody,
+    /// So many that answer at once: the same work for the server's store as the next, without its trouble.
+    Answering(u64),
+    /// So many that accept connections and never answer; a request to them ends at its timeout of 15 s.
+    Hanging(u64),
+}
+
+impl Beside {
+    /// What is measured, the one that others are compared with first.
+    pub(super) const ALL: [Self; 4] = [
+        Self::Nobody,
+        Self::Answering(100),
+        Self::Hanging(1),
+        Self::Hanging(100),
+    ];
+}
+
+/// All runs with one neighbourhood.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    pub(super) beside: Beside,
+    pub(super) latencies: Latencies,
+    /// The 99th percentile of each run, end to end, in milliseconds.
+    pub(super) p99s: Vec<f64>,
+    /// Peak memory of the server, the highest of all runs, and what was still there at the end of that one.
+    pub(super) rss_mb: f64,
+}
+
+impl Bench {
+    /// Every neighbourhood, as often as the scale says, in turn.
+    pub(super) async fn neighbours(&self) -> Result<Vec<Neighbours>> {
+        let mut all = Beside::ALL.map(|beside| Neighbours {
+            beside,
+            latencies: Latencies::default(),
+            p99s: Vec::new(),
+            rss_mb: 0.0,
+        });
+        for round in 1..=self.scale.latency_rounds {
+            for one in &mut all {
+                eprintln!(
+                    "latency at {}/s beside {:?}, run {round}",
+                    self.scale.rate, one.beside
+                );
+                let (latencies, rss_mb) = self.beside(one.beside).await?;
+                one.latencies.publish.extend(&latencies.publish);
+                one.latencies.end_to_end.extend(&latencies.end_to_end);
+                one.p99s.push(latencies.end_to_end.percentiles().p99);
+                one.rss_mb = one.rss_mb.max(rss_mb);
+            }
+        }
+        Ok(all.into())
+    }
+
+    async fn beside(&self, beside: Beside) -> Result<(Latencies, f64)> {
+        let silence = Silence::start().await?;
+        let sink = Sink::start(&[]).await?;
+        let server = Server::start(&self.folder, &[]).await?;
+        let receiver = free_address()?.to_string();
+        let url = format!("http://{receiver}/hook");
+        server.subscribe("t", HEALTHY, Some(&url)).await?;
+        let (neighbours, url) = match beside {
+            Beside::Nobody => (0, String::new()),
+            Beside::Answering(count) => (count, sink.url()),
+            Beside::Hanging(count) => (count, silence.url()),
+        };
+        server.subscribe("b", neighbours, Some(&url)).await?;
+        let address = server.address.to_string();
+        let (healthy, neighbours) = (HEALTHY.to_string(), neighbours.to_string());
+        let (rate, seconds) = (
+            self.scale.rate.to_string(),
+            self.scale.latency_seconds.to_string(),
+        );
+        let mut arguments = vec!["latency", "--server", &address, "--key", KEY];
+        arguments.extend(["--listen", &receiver, "--rate", &rate, "--seconds", &seconds]);
+        arguments.extend(["--tenants", &healthy, "--beside", &neighbours]);
+        Ok((load(&arguments).await?, server.peak_rss_mb()?))
+    }
+}
