@@ -346,7 +346,7 @@ async fn failures_in_a_row_exhaustion_and_disabling_are_told() {
     world.directory.change(TENANT, "gone", now, enable).await.unwrap();
     tokio::time::sleep(LOOK).await;
     assert_eq!(
-        told(all(&world).await)[1],
+        told(all(&world).await)[0],
         (AlertKind::DestinationDisabled, 2, Severity::Critical, true)
     );
     watch.end().await;
