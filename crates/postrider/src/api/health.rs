@@ -25,6 +25,7 @@ pub(super) async fn healthz(State(app): State<Shared>) -> (StatusCode, Json<Valu
         .map(|(name, state)| {
             let state = match state {
                 WorkerState::Healthy => json!({ "status": "healthy" }),
+                WorkerState::Degraded(reason) => json!({ "status": "degraded", "reason": reason }),
                 WorkerState::Failed(reason) => json!({ "status": "failed", "reason": reason }),
             };
             (name.to_owned(), state)

@@ -2,7 +2,7 @@
 //!
 //! Start: configuration, store, listener (so that a port in use is told before anything is sent), directory, courier,
 //! engine, API. End, on the first SIGINT or SIGTERM: no new connections, requests and attempts that are under way get the
-//! grace time, results are committed, the store is closed. The second signal exits at once.
+//! grace time, results are committed, the store is closed, all of it before one deadline. The second signal exits at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,6 +19,7 @@ use postrider_store::sqlite::{OpenError, SqliteStore};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
 
 use super::dev;
 use super::listener::{Connections, Listener};
@@ -33,7 +34,7 @@ use crate::config::settings::Settings;
 use crate::courier::config::raise_descriptor_limit;
 use crate::courier::http::HttpCourier;
 use crate::directory::Directory;
-use crate::engine::{Engine, EngineConfig, EngineHandle, Parts};
+use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -43,7 +44,8 @@ use crate::telemetry::supervisor::Supervisor;
 const SEAL_KEY_FILE: &str = "seal.key";
 /// Name of the listener in `/healthz`.
 const HTTP_WORKER: &str = "http-server";
-/// What is left after the grace time for committing the last results and closing the store.
+/// What is left after the grace time for committing the last results and closing the store. With the grace time, all that a
+/// shutdown may take.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
 
 /// What to do about a directory that cannot be written.
@@ -232,25 +234,29 @@ impl Running {
         })
     }
 
+    /// Ends after `grace` and [`CLOSE_TIME`] at the latest, whatever hangs.
     async fn shut_down(self, grace: Duration) {
+        let closing = Closing::after(grace);
+        let end = closing.work_until + CLOSE_TIME;
         self.stop.send_replace(true);
-        // Once it has ended, the listener is closed and new connections are refused.
-        drop(self.accepting.await);
-        drop(self.watching.await);
+        // Once accepting has ended, the listener is closed and new connections are refused.
+        let requests = async {
+            drop(self.accepting.await);
+            drop(self.watching.await);
+            self.connections.drained().await;
+        };
         let (drained, finished) = tokio::join!(
-            self.engine.shutdown(grace),
-            tokio::time::timeout(grace, self.connections.drained())
+            timeout_at(end, self.engine.shutdown(closing)),
+            timeout_at(closing.work_until, requests)
         );
         if finished.is_err() {
             tracing::warn!("API requests that were still under way are cut off");
         }
-        if tokio::time::timeout(CLOSE_TIME, self.store.close())
-            .await
-            .is_err()
-        {
+        if timeout_at(end, self.store.close()).await.is_err() {
             tracing::error!("the store did not close in time; it recovers at the next start");
         }
-        tracing::info!(given_up = drained.given_up, "shut down");
+        let given_up = drained.unwrap_or_default().given_up;
+        tracing::info!(given_up, "shut down");
     }
 }
 

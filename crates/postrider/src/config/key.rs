@@ -130,7 +130,7 @@ pub const KEYS: &[Key] = &[
         "server.grace",
         Kind::Span(Duration::ZERO, HOUR),
         "15s",
-        "How long a shutdown waits for what is under way before it gives it back.",
+        "How long a shutdown waits for what is under way before it gives it back; it ends 10 s later at the latest.",
     ),
     key(
         "server.max_body_bytes",

@@ -24,21 +24,22 @@ use postrider_store::Store;
 use postrider_store::record::Payload;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use self::control::{Commands, Control};
+use self::control::Control;
 use self::run::Run;
 use crate::alerts::notice::Notices;
 use crate::clock::Clock;
 use crate::courier::Courier;
 use crate::directory::Directory;
-use crate::telemetry::health::{Health, WorkerState};
+use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::supervisor::Supervisor;
 
 /// Name of the engine's loop in `/healthz`.
 const WORKER: &str = "engine";
-/// A loop that died is started again after this, doubled each time up to [`MAX_RESTART_PAUSE`].
-const RESTART_PAUSE: Duration = Duration::from_millis(200);
-const MAX_RESTART_PAUSE: Duration = Duration::from_secs(30);
+/// What is left after the grace time for committing the last results.
+const COMMIT_TIME: Duration = Duration::from_secs(5);
 
 /// What the engine works with.
 #[derive(Clone)]
@@ -77,12 +78,35 @@ impl Default for EngineConfig {
     }
 }
 
+/// The instants that a shutdown keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closing {
+    /// Requests that are out may go on until then.
+    pub work_until: Instant,
+    /// Results may be committed until then.
+    pub commit_until: Instant,
+}
+
+impl Closing {
+    /// From now on: `grace` for requests, and 5 s more for their results.
+    #[must_use]
+    pub fn after(grace: Duration) -> Self {
+        let work_until = Instant::now() + grace;
+        Self {
+            work_until,
+            commit_until: work_until + COMMIT_TIME,
+        }
+    }
+}
+
 /// The running engine.
 #[derive(Debug)]
 pub struct EngineHandle {
-    stop: watch::Sender<Option<Duration>>,
+    closing: watch::Sender<Option<Closing>>,
+    stop: watch::Sender<bool>,
+    drained: watch::Receiver<Drained>,
     control: Control,
-    supervisor: JoinHandle<Drained>,
+    supervised: JoinHandle<()>,
 }
 
 /// How a shutdown ended.
@@ -97,16 +121,39 @@ pub struct Drained {
 pub struct Engine;
 
 impl Engine {
-    /// Starts the engine; it first looks for what an earlier process left pending. Needs a Tokio runtime.
+    /// Starts the engine; it first looks for what an earlier process left pending. A loop that dies is started again from
+    /// the store. Needs a Tokio runtime.
     #[must_use]
     pub fn start(parts: Parts, config: EngineConfig) -> EngineHandle {
-        let (stop, stopped) = watch::channel(None);
+        let (closing, asked_to_close) = watch::channel(None);
+        let (stop, stopped) = watch::channel(false);
+        let (ended, drained) = watch::channel(Drained::default());
         let (control, commands) = control::channel();
-        let supervisor = tokio::spawn(supervise(parts, config, stopped, commands));
+        let supervisor = Supervisor {
+            health: parts.health.clone(),
+            metrics: Arc::clone(&parts.metrics),
+            stop: stopped,
+        };
+        let ended = Arc::new(ended);
+        let supervised = supervisor.supervise(WORKER, move || {
+            let run = Run::new(
+                parts.clone(),
+                config.clone(),
+                asked_to_close.clone(),
+                commands.clone(),
+            );
+            let ended = Arc::clone(&ended);
+            async move {
+                let drained = run.run().await;
+                ended.send_replace(drained);
+            }
+        });
         EngineHandle {
+            closing,
             stop,
+            drained,
             control,
-            supervisor,
+            supervised,
         }
     }
 }
@@ -118,39 +165,14 @@ impl EngineHandle {
         self.control.clone()
     }
 
-    /// Starts nothing new, waits at most `grace` for requests that are out, and commits every result.
-    pub async fn shutdown(self, grace: Duration) -> Drained {
-        self.stop.send_replace(Some(grace));
-        self.supervisor.await.unwrap_or_default()
-    }
-}
-
-/// Runs the loop until it ends by itself; one that dies is started again.
-async fn supervise(
-    parts: Parts,
-    config: EngineConfig,
-    stopped: watch::Receiver<Option<Duration>>,
-    commands: Commands,
-) -> Drained {
-    let mut pause = RESTART_PAUSE;
-    loop {
-        parts.health.set(WORKER, WorkerState::Healthy);
-        let run = Run::new(parts.clone(), config.clone(), stopped.clone(), commands.clone());
-        match tokio::spawn(run.run()).await {
-            Ok(drained) => return drained,
-            Err(died) => {
-                tracing::error!(error = %died, "the engine's loop died; starting it again from the store");
-                parts.health.set(
-                    WORKER,
-                    WorkerState::Failed("the loop died and is being restarted".to_owned()),
-                );
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_RESTART_PAUSE);
-            }
+    /// Starts nothing new, waits for requests that are out, and commits every result, as long as `closing` says.
+    pub async fn shutdown(self, closing: Closing) -> Drained {
+        self.stop.send_replace(true);
+        self.closing.send_replace(Some(closing));
+        if let Err(died) = self.supervised.await {
+            tracing::error!(error = %died, "the engine died during shutdown");
         }
-        if stopped.borrow().is_some() {
-            return Drained::default();
-        }
+        *self.drained.borrow()
     }
 }
 

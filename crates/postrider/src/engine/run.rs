@@ -6,85 +6,93 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::{PendingDelivery, WaitCause};
-use postrider_core::dispatcher::{Action, Dispatcher, Protection};
+use postrider_core::dispatcher::{Action, Dispatcher, Protection, Terms};
 use postrider_core::id::{DeliveryKey, DestinationKey};
+use postrider_core::outcome::Category;
 use postrider_store::StoreError;
 use postrider_store::feed::Arrivals;
-use postrider_store::record::{DueDelivery, DuePage, DueQuery, Settlement};
+use postrider_store::record::{DueDelivery, DuePage, DueQuery, Next, Settlement};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use tokio::task::coop::consume_budget;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::attempt::{Done, attempt_safely};
+use super::attempt::{self, Done, attempt_safely};
 use super::control::Commands;
-use super::keep::{Kept, keep};
+use super::keep::{self, Keeping};
 use super::settle::{Settled, settle};
-use super::{Drained, EngineConfig, Freight, Parts};
+use super::{Closing, Drained, EngineConfig, Freight, Parts};
 use crate::directory::target::Target;
 use crate::telemetry::metrics::EngineGauges;
 
-/// Finished attempts that are taken in one turn of the loop.
+/// Finished attempts, and questions, that are taken in one turn of the loop.
 const MAX_TURN: usize = 256;
+/// Batches of committed results that may wait for the loop before the settler does.
+const MAX_SETTLED: usize = 16;
 /// Without any input the loop turns at least this often.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// The look at what an earlier process left is repeated after this when the store fails.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
-/// A shutdown waits this long for the last commit even if its grace is shorter.
-const MIN_COMMIT_TIME: Duration = Duration::from_secs(5);
-
 type Read = (DestinationKey, Result<DuePage, StoreError>);
 
-/// The loop's state. All channels are bounded by the dispatcher's limits: as many results as were started.
+/// The loop's state.
+///
+/// Its channels have the dispatcher's limits for their sizes, so whoever reports to the loop never waits for it, and the loop
+/// never waits for the settler: `done` holds at most what is in flight, `reads` the reads under way, `judged` the results that
+/// are not settled.
 pub(super) struct Run {
     pub(super) parts: Parts,
     max_read_bytes: usize,
     pub(super) dispatcher: Dispatcher<Freight>,
     tasks: JoinSet<()>,
-    done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
-    reads: (mpsc::UnboundedSender<Read>, mpsc::UnboundedReceiver<Read>),
-    judged: mpsc::UnboundedSender<Settlement>,
-    settled: mpsc::UnboundedReceiver<Settled>,
+    done: (mpsc::Sender<Done>, mpsc::Receiver<Done>),
+    reads: (mpsc::Sender<Read>, mpsc::Receiver<Read>),
+    judged: mpsc::Sender<Settlement>,
+    settled: mpsc::Receiver<Settled>,
     settler: JoinHandle<()>,
     /// Destinations of which the store keeps a state, or will.
     pub(super) kept: HashSet<DestinationKey>,
-    pub(super) keeping: mpsc::UnboundedSender<Kept>,
+    pub(super) keeping: Keeping,
     keeper: JoinHandle<()>,
     commands: Commands,
-    stopped: watch::Receiver<Option<Duration>>,
+    closing: watch::Receiver<Option<Closing>>,
 }
 
 impl Run {
     pub(super) fn new(
         parts: Parts,
         config: EngineConfig,
-        stopped: watch::Receiver<Option<Duration>>,
+        closing: watch::Receiver<Option<Closing>>,
         commands: Commands,
     ) -> Self {
-        let (keeping, to_keep) = mpsc::unbounded_channel();
-        let (judged, to_settle) = mpsc::unbounded_channel();
-        let (tell_settled, settled) = mpsc::unbounded_channel();
+        let limits = &config.dispatcher;
+        let (keeping, to_keep) = keep::channel();
+        // What is in flight when the bound is reached may still be judged.
+        let (judged, to_settle) = mpsc::channel((limits.max_unsettled + limits.max_in_flight).max(1));
+        let (tell_settled, settled) = mpsc::channel(MAX_SETTLED);
         Self {
             settler: tokio::spawn(settle(parts.clone(), to_settle, tell_settled)),
-            keeper: tokio::spawn(keep(parts.clone(), to_keep)),
+            keeper: tokio::spawn(keep::keep(parts.clone(), to_keep)),
             kept: HashSet::new(),
             keeping,
             commands,
             parts,
             max_read_bytes: config.max_read_bytes,
+            done: mpsc::channel(limits.max_in_flight.max(1)),
+            reads: mpsc::channel(limits.max_refills.max(1)),
             dispatcher: Dispatcher::new(config.dispatcher),
             tasks: JoinSet::new(),
-            done: mpsc::unbounded_channel(),
-            reads: mpsc::unbounded_channel(),
             judged,
             settled,
-            stopped,
+            closing,
         }
     }
 
     pub(super) async fn run(mut self) -> Drained {
-        if let Some(grace) = self.recover().await {
-            return self.drain(grace).await;
+        if let Some(closing) = self.recover().await {
+            return self.drain(closing).await;
         }
         let mut finished = Vec::with_capacity(MAX_TURN);
         loop {
@@ -92,8 +100,8 @@ impl Run {
             let wake = self.next_wake();
             tokio::select! {
                 biased;
-                grace = stop_signal(&mut self.stopped) => return self.drain(grace).await,
-                arrivals = self.parts.store.feed().arrivals() => self.take_arrivals(arrivals),
+                closing = asked_to_close(&mut self.closing) => return self.drain(closing).await,
+                ended = &mut self.settler => die_with_it(ended),
                 _ = self.done.1.recv_many(&mut finished, MAX_TURN) => {
                     for done in finished.drain(..) {
                         self.finish(done);
@@ -102,16 +110,43 @@ impl Run {
                 Some(keys) = self.settled.recv() => self.take_settled(keys),
                 Some((destination, page)) = self.reads.1.recv() => self.take_read(destination, page),
                 command = self.commands.next() => self.obey(command),
-                ended = &mut self.settler => die_with_it(ended),
+                arrivals = self.parts.store.feed().arrivals() => self.take_arrivals(arrivals),
                 () = sleep_until(wake) => {}
             }
-            while self.tasks.try_join_next().is_some() {}
+            self.take_the_rest();
+            // With something to do in every turn the loop would never wait, and keep its thread for itself.
+            consume_budget().await;
         }
+    }
+
+    /// Whatever woke the loop, in each turn it also looks at everything else that has come, so that no source, however busy,
+    /// keeps another waiting. Bounded, so that a turn is short.
+    fn take_the_rest(&mut self) {
+        for _ in 0..MAX_TURN {
+            let Ok(done) = self.done.1.try_recv() else { break };
+            self.finish(done);
+        }
+        for _ in 0..MAX_SETTLED {
+            let Ok(keys) = self.settled.try_recv() else { break };
+            self.take_settled(keys);
+        }
+        while let Ok((destination, page)) = self.reads.1.try_recv() {
+            self.take_read(destination, page);
+        }
+        for _ in 0..MAX_TURN {
+            let Some(command) = self.commands.waiting() else {
+                break;
+            };
+            self.obey(command);
+        }
+        let arrivals = self.parts.store.feed().take();
+        self.take_arrivals(arrivals);
+        while self.tasks.try_join_next().is_some() {}
     }
 
     /// Asks the store what was known of receivers and which destinations have something pending, until it answers or a
     /// stop is asked for.
-    async fn recover(&mut self) -> Option<Duration> {
+    async fn recover(&mut self) -> Option<Closing> {
         loop {
             match remembered(&self.parts).await {
                 Ok((protections, destinations)) => {
@@ -121,7 +156,7 @@ impl Run {
                         self.dispatcher.restore(destination, protection, now);
                     }
                     for destination in destinations {
-                        self.limit(destination);
+                        self.agree(destination);
                         self.dispatcher.spilled(destination, now);
                     }
                     return None;
@@ -129,7 +164,7 @@ impl Run {
                 Err(error) => tracing::error!(%error, "failed to look for pending deliveries; trying again"),
             }
             tokio::select! {
-                grace = stop_signal(&mut self.stopped) => return Some(grace),
+                closing = asked_to_close(&mut self.closing) => return Some(closing),
                 () = tokio::time::sleep(START_PAUSE) => {}
             }
         }
@@ -141,6 +176,17 @@ impl Run {
         while let Some(action) = self.dispatcher.next_action(now) {
             match action {
                 Action::Start(delivery, payload, waited_for) => self.start(delivery, payload, waited_for),
+                Action::End(delivery, reason) => {
+                    let next = Next::Dead(reason, Category::NotAttempted);
+                    let entry = self.parts.directory.entry(delivery.destination);
+                    self.judge(attempt::settlement(
+                        &self.parts,
+                        entry.as_deref(),
+                        delivery,
+                        next,
+                        now,
+                    ));
+                }
                 Action::Refill {
                     destination,
                     skip,
@@ -155,7 +201,7 @@ impl Run {
                     let store = self.parts.store.clone();
                     let reads = self.reads.0.clone();
                     self.tasks.spawn(async move {
-                        let _ = reads.send((destination, store.due(query).await));
+                        let _ = reads.send((destination, store.due(query).await)).await;
                     });
                 }
             }
@@ -174,7 +220,8 @@ impl Run {
         let parts = self.parts.clone();
         let done = self.done.0.clone();
         self.tasks.spawn(async move {
-            let _ = done.send(attempt_safely(parts, delivery, payload, waited_for).await);
+            let finished = attempt_safely(parts, delivery, payload, waited_for).await;
+            let _ = done.send(finished).await;
         });
     }
 
@@ -190,15 +237,15 @@ impl Run {
     fn take_arrivals(&mut self, arrivals: Arrivals) {
         let now = self.parts.clock.now();
         for DueDelivery { delivery, payload } in arrivals.accepted {
-            self.limit(delivery.destination);
+            self.agree(delivery.destination);
             self.dispatcher.accepted(delivery, payload.map(Freight), now);
         }
         for delivery in arrivals.rescheduled.into_values() {
-            self.limit(delivery.destination);
+            self.agree(delivery.destination);
             self.dispatcher.rescheduled(delivery, now);
         }
         for destination in arrivals.spilled {
-            self.limit(destination);
+            self.agree(destination);
             self.dispatcher.spilled(destination, now);
         }
     }
@@ -211,7 +258,7 @@ impl Run {
         if done.pause && self.parts.directory.target(destination).is_some_and(disabled) {
             self.dispatcher.pause(destination, now);
         }
-        self.limit(destination);
+        self.agree(destination);
         let learned = self.dispatcher.finished(done.finished, now);
         let attempt = done
             .settlement
@@ -220,16 +267,26 @@ impl Run {
         self.heed(destination, &learned, attempt, now);
         if let Some(settlement) = done.settlement {
             self.mourn(&settlement);
-            // The settler lives as long as this loop.
-            let _ = self.judged.send(settlement);
+            self.judge(settlement);
         }
     }
 
-    /// Tells the dispatcher how many requests per second the destination's owner allows now.
-    fn limit(&mut self, destination: DestinationKey) {
+    fn judge(&self, settlement: Settlement) {
+        if let Err(TrySendError::Full(_)) = self.judged.try_send(settlement) {
+            // A settler that is gone is noticed by the loop. Starting again from the store loses nothing.
+            panic!("more results are unsettled than the dispatcher's bounds allow");
+        }
+    }
+
+    /// Tells the dispatcher what the destination's owner wants now.
+    pub(super) fn agree(&mut self, destination: DestinationKey) {
         if let Some(target) = self.parts.directory.target(destination) {
             let now = self.parts.clock.now();
-            self.dispatcher.limit(destination, target.rate_limit, now);
+            let terms = Terms {
+                rate_limit: target.rate_limit,
+                patience: target.policy.patience(),
+            };
+            self.dispatcher.agree(destination, terms, now);
         }
     }
 
@@ -260,12 +317,12 @@ impl Run {
     }
 
     /// Starts nothing, waits for what is out, commits what was judged.
-    async fn drain(mut self, grace: Duration) -> Drained {
-        let deadline = Instant::now() + grace;
+    async fn drain(mut self, closing: Closing) -> Drained {
         while self.dispatcher.load().in_flight > 0 {
             tokio::select! {
                 Some(done) = self.done.1.recv() => self.finish(done),
-                () = sleep_until(deadline) => break,
+                Some(keys) = self.settled.recv() => self.take_settled(keys),
+                () = sleep_until(closing.work_until) => break,
             }
         }
         let given_up = self.dispatcher.load().in_flight;
@@ -273,9 +330,10 @@ impl Run {
         while let Ok(done) = self.done.1.try_recv() {
             self.finish(done);
         }
-        drop((self.judged, self.keeping));
+        // Nobody needs to be told of commits any more, and the two writers end when everything is written.
+        drop((self.judged, self.keeping, self.settled));
         let commits = async { tokio::join!(&mut self.settler, &mut self.keeper) };
-        match timeout(grace.max(MIN_COMMIT_TIME), commits).await {
+        match timeout_at(closing.commit_until, commits).await {
             Ok((Ok(()), Ok(()))) => {}
             Ok((Err(error), _) | (_, Err(error))) => {
                 tracing::error!(%error, "a writing task died during shutdown");
@@ -315,10 +373,10 @@ fn die_with_it(ended: Result<(), JoinError>) -> ! {
     }
 }
 
-/// Waits until a stop is asked for, and answers with its grace time. A supervisor that is gone means at once.
-async fn stop_signal(stopped: &mut watch::Receiver<Option<Duration>>) -> Duration {
-    match stopped.wait_for(Option::is_some).await {
-        Ok(grace) => grace.unwrap_or_default(),
-        Err(_) => Duration::ZERO,
+/// Waits until a stop is asked for, and answers with its deadlines. A supervisor that is gone means at once.
+async fn asked_to_close(closing: &mut watch::Receiver<Option<Closing>>) -> Closing {
+    match closing.wait_for(Option::is_some).await {
+        Ok(closing) => closing.unwrap_or_else(|| Closing::after(Duration::ZERO)),
+        Err(_) => Closing::after(Duration::ZERO),
     }
 }

@@ -9,7 +9,7 @@ use postrider_core::id::DestinationKey;
 use postrider_core::time::Timestamp;
 use postrider_store::record::{NewAttempt, Next, Settlement};
 
-use super::control::Command;
+use super::control::{Command, Reason};
 use super::run::Run;
 use crate::alerts::notice::What;
 
@@ -79,6 +79,19 @@ impl Run {
             Command::Worst(limit, answer) => {
                 let _ = answer.send(self.dispatcher.worst(limit, now));
             }
+            Command::Changed(destination, reason) => {
+                if self.dispatcher.has_lane(destination) {
+                    self.agree(destination);
+                }
+                if reason == Reason::Request {
+                    self.dispatcher.hurry(destination, now);
+                }
+            }
+            Command::PoliciesChanged => {
+                for destination in self.dispatcher.destinations() {
+                    self.agree(destination);
+                }
+            }
             Command::Reset(destination, answer) => {
                 if self.dispatcher.reset(destination, now) == Change::Closed {
                     tracing::info!(destination = %self.name(destination), "circuit breaker closed by request");
@@ -103,8 +116,7 @@ impl Run {
         } else {
             self.kept.remove(&destination);
         }
-        // The keeper lives as long as this loop.
-        let _ = self.keeping.send((destination, protection));
+        self.keeping.put(destination, protection);
     }
 
     fn give_up(&self, destination: DestinationKey, attempt: Option<&NewAttempt>, now: Timestamp) {

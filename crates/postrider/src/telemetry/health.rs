@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 pub enum WorkerState {
     /// It works.
     Healthy,
+    /// It works, but something is wrong that somebody should look at; with the reason in words.
+    Degraded(String),
     /// It does not, with the reason in words.
     Failed(String),
 }
@@ -38,6 +40,6 @@ impl Health {
         self.workers
             .lock()
             .values()
-            .all(|state| *state == WorkerState::Healthy)
+            .all(|state| !matches!(state, WorkerState::Failed(_)))
     }
 }

@@ -3,9 +3,12 @@
 //! Paused time jumps ahead when the runtime is idle, and a store's writer thread looks idle to it. The runtime waits for
 //! `spawn_blocking` tasks, though, so every call is made from one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use postrider_core::dispatcher::Protection;
 use postrider_core::id::{AlertKey, ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
@@ -25,12 +28,35 @@ use postrider_store::{DeadLetters, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-pub(super) struct Held(pub(super) Arc<dyn Store>);
+/// Also a store that can be told to fail.
+pub(super) struct Held {
+    store: Arc<dyn Store>,
+    /// Destinations whose results can never be recorded.
+    pub(super) poisoned: Mutex<HashSet<DestinationKey>>,
+    /// Whether nothing at all can be settled now.
+    pub(super) is_full: AtomicBool,
+    /// A destination of which there is news whenever the feed is looked at.
+    pub(super) noisy: Mutex<Option<DestinationKey>>,
+    /// Whether the next settling panics.
+    pub(super) dies_once: AtomicBool,
+}
+
+impl Held {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            poisoned: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            noisy: Mutex::default(),
+            dies_once: AtomicBool::new(false),
+        }
+    }
+}
 
 /// Awaits `$call` on the inner store from a blocking thread.
 macro_rules! hold {
     ($self:ident, $store:ident => $call:expr) => {{
-        let $store = Arc::clone(&$self.0);
+        let $store = Arc::clone(&$self.store);
         let handle = Handle::current();
         spawn_blocking(move || handle.block_on(async move { $call.await }))
             .await
@@ -69,11 +95,14 @@ impl DeadLetters for Held {
 #[async_trait]
 impl Store for Held {
     fn ids(&self) -> &IdCodec {
-        self.0.ids()
+        self.store.ids()
     }
 
     fn feed(&self) -> &Feed {
-        self.0.feed()
+        if let Some(noisy) = *self.noisy.lock() {
+            self.store.feed().spilled(noisy);
+        }
+        self.store.feed()
     }
 
     async fn upsert_tenant(
@@ -167,6 +196,17 @@ impl Store for Held {
     }
 
     async fn settle(&self, batch: Arc<Vec<Settlement>>, now: Timestamp) -> Result<(), StoreError> {
+        assert!(!self.dies_once.swap(false, Ordering::SeqCst), "a scripted death");
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(StoreError::Full);
+        }
+        let is_poisoned = |settlement: &Settlement| {
+            let destination = settlement.delivery.destination;
+            self.poisoned.lock().contains(&destination)
+        };
+        if batch.iter().any(is_poisoned) {
+            return Err(StoreError::Corrupt("a scripted fault".to_owned()));
+        }
         hold!(self, store => store.settle(batch, now))
     }
 

@@ -12,7 +12,7 @@ use postrider::clock::Clock;
 use postrider::courier::{Courier, Parcel, Report};
 use postrider::directory::{Directory, Rules};
 use postrider::engine::control::Control;
-use postrider::engine::{Engine, EngineConfig, EngineHandle, Parts};
+use postrider::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
 use postrider::telemetry::health::Health;
 use postrider::telemetry::metrics::{Metrics, MetricsConfig};
 use postrider_core::delivery::DeliveryStatus;
@@ -166,6 +166,8 @@ impl Courier for Script {
 /// Everything, running.
 pub(super) struct World {
     pub(super) store: Arc<dyn Store>,
+    pub(super) held: Arc<Held>,
+    pub(super) health: Health,
     pub(super) directory: Arc<Directory>,
     pub(super) script: Arc<Script>,
     pub(super) clock: Arc<dyn Clock>,
@@ -180,7 +182,8 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
         let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32]))).unwrap();
-        let store: Arc<dyn Store> = Arc::new(Held(store));
+        let held = Arc::new(Held::new(store));
+        let store: Arc<dyn Store> = Arc::clone(&held) as Arc<dyn Store>;
         let directory = Directory::load(Arc::clone(&store), Rules::default())
             .await
             .unwrap();
@@ -197,6 +200,8 @@ impl World {
         });
         let mut world = Self {
             store,
+            held,
+            health: Health::default(),
             directory,
             script,
             clock,
@@ -216,7 +221,7 @@ impl World {
             courier: Arc::clone(&self.script) as Arc<dyn Courier>,
             clock: Arc::clone(&self.clock),
             metrics: Arc::new(Metrics::new(MetricsConfig::default())),
-            health: Health::default(),
+            health: self.health.clone(),
             notices: self.notices.clone(),
         };
         self.engine = Some(Engine::start(parts, self.config.clone()));
@@ -231,7 +236,7 @@ impl World {
 
     pub(super) async fn stop(&mut self, grace: Duration) {
         if let Some(engine) = self.engine.take() {
-            engine.shutdown(grace).await;
+            engine.shutdown(Closing::after(grace)).await;
         }
     }
 

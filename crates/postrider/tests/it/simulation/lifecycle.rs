@@ -1,0 +1,102 @@
+//! What happens when a part fails: a result that can never be recorded, a store that hangs during a shutdown, a loop that
+//! dies, and a source that is never quiet.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use postrider::engine::EngineConfig;
+use postrider::telemetry::health::WorkerState;
+use postrider_core::delivery::DeliveryStatus;
+use postrider_core::dispatcher::DispatcherConfig;
+use tokio::time::Instant;
+
+use super::HOUR;
+use super::world::{Behaviour, World};
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_can_never_be_recorded_does_not_keep_the_others_waiting() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let quick = Duration::from_millis(20);
+    let good = world.destination("good", Behaviour::Works(quick), None).await;
+    let bad = world.destination("bad", Behaviour::Works(quick), None).await;
+    world.held.poisoned.lock().insert(bad);
+    world.publish(&[good, bad], 2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.publish(&[good], 3).await;
+    tokio::time::sleep(HOUR).await;
+    let statuses = world.statuses().await;
+    assert_eq!(statuses[&DeliveryStatus::Succeeded], 5, "{statuses:?}");
+    assert_eq!(statuses[&DeliveryStatus::Pending], 2);
+    assert_eq!(world.seen(bad).len(), 2, "what was delivered is not sent again");
+    let settler = world.health.workers().remove("settler");
+    let text = "2 results can never be recorded: the log names their deliveries";
+    assert_eq!(settler, Some(WorkerState::Degraded(text.to_owned())));
+    assert!(world.health.is_healthy(), "the process goes on working");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_keeps_its_deadline_although_nothing_can_be_recorded() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let hangs = world.destination("hangs", Behaviour::Hangs, None).await;
+    let quick = Duration::from_millis(20);
+    let works = world.destination("works", Behaviour::Works(quick), None).await;
+    world.held.is_full.store(true, Ordering::SeqCst);
+    world.publish(&[hangs, works], 1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    world.stop(Duration::from_secs(3)).await;
+    assert_eq!(
+        began.elapsed().as_secs(),
+        8,
+        "3 s for the request that hangs, 5 s for the results"
+    );
+    world.held.is_full.store(false, Ordering::SeqCst);
+    world.start();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.statuses().await[&DeliveryStatus::Succeeded], 1);
+    assert_eq!(
+        world.seen(works).len(),
+        2,
+        "its result was lost, so it is sent again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_dies_says_why_and_is_started_again_from_the_store() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let quick = Duration::from_millis(20);
+    let works = world.destination("works", Behaviour::Works(quick), None).await;
+    world.held.dies_once.store(true, Ordering::SeqCst);
+    world.publish(&[works], 1).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let engine = world.health.workers().remove("engine");
+    let reason = "panicked: a scripted death".to_owned();
+    assert_eq!(engine, Some(WorkerState::Failed(reason)));
+    world.settle(HOUR).await;
+    assert_eq!(world.seen(works).len(), 2, "its result died with the loop");
+    assert!(world.health.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn arrivals_without_end_do_not_keep_results_waiting() {
+    let config = EngineConfig {
+        dispatcher: DispatcherConfig {
+            max_in_flight: 1,
+            ..DispatcherConfig::default()
+        },
+        ..EngineConfig::default()
+    };
+    let world = World::new(1, config).await;
+    let works = world.destination("works", Behaviour::Status(200), None).await;
+    let noisy = world.destination("noisy", Behaviour::Status(200), None).await;
+    *world.held.noisy.lock() = Some(noisy);
+    world.publish(&[works], 3).await;
+    // Each next request needs the slot of the one before, which is free once the loop has taken its result.
+    for _ in 0..100_000 {
+        if world.seen(works).len() == 3 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("only {} of 3 were sent", world.seen(works).len());
+}
