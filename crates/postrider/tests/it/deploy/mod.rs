@@ -34,13 +34,17 @@ async fn scrape() -> String {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(SqliteConfig::new(folder.path(), SealKey::new(&[7; 32]))).unwrap();
     let directory = Directory::load(store.clone(), Rules::default()).await.unwrap();
+    let metrics = Arc::new(Metrics::default());
+    // What has a series only after something happened.
+    metrics.worker_restarted("engine");
+    metrics.dead_letters_by_destination([("des_1".to_owned(), 1)].into_iter());
     let app = App {
         store,
         directory,
         engine: Control::default(),
         clock: Arc::new(SystemClock),
         health: Health::default(),
-        metrics: Arc::new(Metrics::default()),
+        metrics,
         config: ApiConfig::default(),
     };
     let request = Request::builder().uri("/metrics").body(Body::empty()).unwrap();
