@@ -6,6 +6,7 @@ use postrider_core::alert::{AlertKind, AlertState, Severity, Told};
 use postrider_core::breaker::{BreakerState, OpenKind};
 use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
 use postrider_core::outcome::{Category, ErrorKind};
+use postrider_core::replay::ReplayState;
 
 const PAGE: &str = include_str!("../../../../docs/states.md");
 
@@ -65,6 +66,7 @@ fn every_word_has_its_row() {
     assert_eq!(first_column("Alert state"), words(AlertState::ALL));
     assert_eq!(first_column("Told about an alert"), words(Told::ALL));
     assert_eq!(first_column("Severity of an alert"), words(Severity::ALL));
+    assert_eq!(first_column("Replay"), words(ReplayState::ALL));
 }
 
 #[test]
@@ -73,6 +75,7 @@ fn every_state_is_drawn() {
         drawn("Delivery status"),
         words(DeliveryStatus::ALL).into_iter().collect()
     );
+    assert_eq!(drawn("Replay"), words(ReplayState::ALL).into_iter().collect());
     assert_eq!(
         drawn("Circuit breaker"),
         words(BreakerState::ALL).into_iter().collect()

@@ -27,6 +27,7 @@ use self::notice::Notices;
 use self::worker::Worker;
 use crate::clock::Clock;
 use crate::directory::Directory;
+use crate::engine;
 use crate::engine::control::Control;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::supervisor::Supervisor;
@@ -110,6 +111,29 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+}
+
+impl Parts {
+    /// Those of the engine, and where to ask it.
+    #[must_use]
+    pub fn beside(parts: engine::Parts, control: Control) -> Self {
+        let engine::Parts {
+            store,
+            directory,
+            notices,
+            clock,
+            metrics,
+            ..
+        } = parts;
+        Self {
+            store,
+            directory,
+            engine: control,
+            notices,
+            clock,
+            metrics,
+        }
+    }
 }
 
 impl fmt::Debug for Parts {

@@ -18,6 +18,8 @@ pub(super) enum List {
     Deliveries,
     /// By position: the key, and whether it fires.
     Alerts,
+    /// By serial of death.
+    DeadLetters,
 }
 
 impl List {
@@ -28,6 +30,7 @@ impl List {
             Self::Attempts => (IdKind::Attempt, "att"),
             Self::Deliveries => (IdKind::Delivery, "dlv"),
             Self::Alerts => (IdKind::Alert, "alr"),
+            Self::DeadLetters => (IdKind::Delivery, "ded"),
         }
     }
 

@@ -176,7 +176,6 @@ impl Running {
         operator::ensure(&directory, webhook, clock.now())
             .await
             .context("take alerts.webhook_url of the configuration")?;
-        let notices = Notices::default();
         let parts = Parts {
             store: Arc::clone(&store),
             directory: Arc::clone(&directory),
@@ -184,7 +183,7 @@ impl Running {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             health: health.clone(),
-            notices: notices.clone(),
+            notices: Notices::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let supervisor = Supervisor {
@@ -196,16 +195,9 @@ impl Running {
             api_keys: settings.api_keys,
             ..settings.api
         };
-        let engine = Engine::start(parts, engine_config);
-        let watching = alerts::Parts {
-            store: Arc::clone(&store),
-            directory: Arc::clone(&directory),
-            engine: engine.control(),
-            notices,
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
-        };
-        let watching = alerts::start(watching, settings.alerts, &supervisor);
+        let engine = Engine::start(parts.clone(), engine_config);
+        let beside = alerts::Parts::beside(parts, engine.control());
+        let watching = alerts::start(beside, settings.alerts, &supervisor);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,

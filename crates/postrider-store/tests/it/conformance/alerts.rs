@@ -89,7 +89,10 @@ pub(crate) async fn an_alert_outlives_a_restart_until_it_is_over_and_published<H
     );
     let told = Alert { published: 2, ..over };
     store.keep_alerts(vec![told.clone()], at(10)).await.unwrap();
-    assert_eq!(store.open_alerts().await.unwrap(), std::slice::from_ref(&published));
+    assert_eq!(
+        store.open_alerts().await.unwrap(),
+        std::slice::from_ref(&published)
+    );
     let page = store.alerts(query(10, Cursor::Start)).await.unwrap();
     assert_eq!(page.rows, [published, told]);
 }

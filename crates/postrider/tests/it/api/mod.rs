@@ -4,6 +4,7 @@ mod alerts;
 mod auth;
 mod batch;
 mod change;
+mod dead_letters;
 mod destination_health;
 mod destinations;
 mod durability;
