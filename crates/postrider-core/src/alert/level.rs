@@ -177,6 +177,8 @@ impl Level {
 
 #[cfg(test)]
 mod tests {
+    use AlertKind::{BreakerOpen, ConsecutiveFailures, DeadLetterDepth, DestinationDisabled};
+
     use super::*;
 
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -201,94 +203,103 @@ mod tests {
         observed.collect()
     }
 
+    /// Name, kind, threshold, values a second apart, what is told.
+    type Timeline = (
+        &'static str,
+        AlertKind,
+        u64,
+        &'static [u64],
+        &'static [&'static str],
+    );
+
+    const TIMELINES: [Timeline; 9] = [
+        (
+            "below the threshold nothing is told",
+            DeadLetterDepth,
+            100,
+            &[0, 50, 99],
+            &[],
+        ),
+        (
+            "raised once, cleared below 80 %",
+            DeadLetterDepth,
+            100,
+            &[100, 101, 130, 99, 80, 79, 79],
+            &["0: raised 100 warning since 0", "5: cleared 100 warning since 0"],
+        ),
+        (
+            "a number that trembles around the threshold is told once",
+            DeadLetterDepth,
+            100,
+            &[99, 100, 99, 100, 85, 100],
+            &["1: raised 100 warning since 1"],
+        ),
+        (
+            "worse with each doubling of what was told",
+            DeadLetterDepth,
+            100,
+            &[150, 299, 300, 599, 600, 700],
+            &[
+                "0: raised 150 warning since 0",
+                "2: worsened 300 warning since 0",
+                // Critical from 400 on, although 300 was told.
+                "3: worsened 599 critical since 0",
+            ],
+        ),
+        (
+            "the severity does not fall while it fires",
+            DeadLetterDepth,
+            10,
+            &[40, 12, 80, 0],
+            &[
+                "0: raised 40 critical since 0",
+                "2: worsened 80 critical since 0",
+                "3: cleared 80 critical since 0",
+            ],
+        ),
+        (
+            "a threshold of one clears at zero",
+            DeadLetterDepth,
+            1,
+            &[1, 1, 0, 1],
+            &[
+                "0: raised 1 warning since 0",
+                "2: cleared 1 warning since 0",
+                "3: raised 1 warning since 3",
+            ],
+        ),
+        (
+            "a breaker that opens again after each probe is told once",
+            BreakerOpen,
+            1,
+            &[1, 1, 1, 0],
+            &["0: raised 1 warning since 0", "3: cleared 1 warning since 0"],
+        ),
+        (
+            "a disabled destination is critical",
+            DestinationDisabled,
+            1,
+            &[1, 0],
+            &["0: raised 1 critical since 0", "1: cleared 1 critical since 0"],
+        ),
+        (
+            "failures in a row at 50, 70, 90 and 100 percent of 100",
+            ConsecutiveFailures,
+            100,
+            &[49, 50, 69, 70, 90, 99, 100, 300, 0],
+            &[
+                "1: raised 50 warning since 1",
+                "3: worsened 70 warning since 1",
+                "4: worsened 90 warning since 1",
+                "6: worsened 100 critical since 1",
+                "8: cleared 100 critical since 1",
+            ],
+        ),
+    ];
+
     #[test]
     fn timelines() {
-        use AlertKind::{BreakerOpen, ConsecutiveFailures, DeadLetterDepth, DestinationDisabled};
-        let table: [(&str, AlertKind, u64, &[u64], &[&str]); 9] = [
-            (
-                "below the threshold nothing is told",
-                DeadLetterDepth,
-                100,
-                &[0, 50, 99],
-                &[],
-            ),
-            (
-                "raised once, cleared below 80 %",
-                DeadLetterDepth,
-                100,
-                &[100, 101, 130, 99, 80, 79, 79],
-                &["0: raised 100 warning since 0", "5: cleared 100 warning since 0"],
-            ),
-            (
-                "a number that trembles around the threshold is told once",
-                DeadLetterDepth,
-                100,
-                &[99, 100, 99, 100, 85, 100],
-                &["1: raised 100 warning since 1"],
-            ),
-            (
-                "worse with each doubling of what was told",
-                DeadLetterDepth,
-                100,
-                &[150, 299, 300, 599, 600, 700],
-                &[
-                    "0: raised 150 warning since 0",
-                    "2: worsened 300 warning since 0",
-                    // Critical from 400 on, although 300 was told.
-                    "3: worsened 599 critical since 0",
-                ],
-            ),
-            (
-                "the severity does not fall while it fires",
-                DeadLetterDepth,
-                10,
-                &[40, 12, 80, 0],
-                &[
-                    "0: raised 40 critical since 0",
-                    "2: worsened 80 critical since 0",
-                    "3: cleared 80 critical since 0",
-                ],
-            ),
-            (
-                "a threshold of one clears at zero",
-                DeadLetterDepth,
-                1,
-                &[1, 1, 0, 1],
-                &[
-                    "0: raised 1 warning since 0",
-                    "2: cleared 1 warning since 0",
-                    "3: raised 1 warning since 3",
-                ],
-            ),
-            (
-                "a breaker that opens again after each probe is told once",
-                BreakerOpen,
-                1,
-                &[1, 1, 1, 0],
-                &["0: raised 1 warning since 0", "3: cleared 1 warning since 0"],
-            ),
-            (
-                "a disabled destination is critical",
-                DestinationDisabled,
-                1,
-                &[1, 0],
-                &["0: raised 1 critical since 0", "1: cleared 1 critical since 0"],
-            ),
-            (
-                "failures in a row at 50, 70, 90 and 100 percent of 100",
-                ConsecutiveFailures,
-                100,
-                &[49, 50, 69, 70, 90, 99, 100, 300, 0],
-                &[
-                    "1: raised 50 warning since 1",
-                    "3: worsened 70 warning since 1",
-                    "4: worsened 90 warning since 1",
-                    "6: worsened 100 critical since 1",
-                    "8: cleared 100 critical since 1",
-                ],
-            ),
-        ];
-        for (name, kind, threshold, values, right) in table {
+        for (name, kind, threshold, values, right) in TIMELINES {
             assert_eq!(told(kind, threshold, values), right, "{name}");
         }
     }

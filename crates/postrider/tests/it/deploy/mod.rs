@@ -64,7 +64,8 @@ fn declared(scrape: &str) -> BTreeSet<String> {
         let (name, kind) = declaration.split_once(' ').unwrap();
         match kind {
             "histogram" => {
-                names.extend(["_bucket", "_sum", "_count"].map(|suffix| format!("{name}{suffix}")))
+                let series = ["_bucket", "_sum", "_count"];
+                names.extend(series.map(|suffix| format!("{name}{suffix}")));
             }
             _ => drop(names.insert(name.to_owned())),
         }

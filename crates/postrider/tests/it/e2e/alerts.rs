@@ -75,6 +75,11 @@ async fn an_alert_arrives_signed_and_its_end_too() {
 
     server.kill();
     server.start_again().await;
+    it_ends(&server, &operator, alert).await;
+}
+
+/// Sends the three events once more, which succeed, and waits for the end of the alert.
+async fn it_ends(server: &Server, operator: &Receiver, alert: &Value) {
     for id in ["a", "b", "c"] {
         let retry = format!(r#"{{"event_id":"{id}","destination_id":"shop"}}"#);
         server

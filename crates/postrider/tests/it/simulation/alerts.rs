@@ -273,12 +273,28 @@ async fn levels_of_one_destination_name_it_and_growth_is_over_after_an_hour() {
     watch.end().await;
 }
 
+/// Kind, version, severity of each, and whether it is over.
+fn told(alerts: &[Alert]) -> Vec<(AlertKind, u32, Severity, bool)> {
+    let mut told: Vec<_> = alerts
+        .iter()
+        .map(|alert| {
+            (
+                alert.kind,
+                alert.version,
+                alert.severity,
+                alert.cleared_at.is_some(),
+            )
+        })
+        .collect();
+    told.sort();
+    told
+}
+
 #[tokio::test(start_paused = true)]
-async fn failures_in_a_row_exhaustion_and_disabling_are_told() {
+async fn failures_in_a_row_and_exhausted_retries_are_told() {
     let world = World::new(1, no_breaker()).await;
     let config = AlertsConfig {
         thresholds: Thresholds {
-            destination_disabled: true,
             retries_exhausted: true,
             consecutive_failures: 100,
             ..off()
@@ -290,23 +306,8 @@ async fn failures_in_a_row_exhaustion_and_disabling_are_told() {
     let failing = world.destination("failing", Behaviour::Status(500), once).await;
     world.publish(&[failing], 70).await;
     tokio::time::sleep(LOOK).await;
-    let told = |alerts: Vec<Alert>| {
-        let mut told: Vec<_> = alerts
-            .iter()
-            .map(|alert| {
-                (
-                    alert.kind,
-                    alert.version,
-                    alert.severity,
-                    alert.cleared_at.is_some(),
-                )
-            })
-            .collect();
-        told.sort();
-        told
-    };
     assert_eq!(
-        told(all(&world).await),
+        told(&all(&world).await),
         [
             (AlertKind::RetriesExhausted, 1, Severity::Warning, false),
             // At 50 and at 70.
@@ -317,7 +318,7 @@ async fn failures_in_a_row_exhaustion_and_disabling_are_told() {
     world.publish(&[failing], 1).await;
     tokio::time::sleep(LOOK * 2).await;
     assert_eq!(
-        told(all(&world).await),
+        told(&all(&world).await),
         [
             (AlertKind::RetriesExhausted, 1, Severity::Warning, false),
             (AlertKind::ConsecutiveFailures, 3, Severity::Warning, true),
@@ -325,14 +326,41 @@ async fn failures_in_a_row_exhaustion_and_disabling_are_told() {
     );
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(
-        told(all(&world).await)[0],
+        told(&all(&world).await)[0],
         (AlertKind::RetriesExhausted, 2, Severity::Warning, true)
     );
 
+    watch.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_was_given_up_is_told_until_it_is_enabled() {
+    let world = World::new(1, no_breaker()).await;
+    let config = AlertsConfig {
+        thresholds: Thresholds {
+            destination_disabled: true,
+            ..off()
+        },
+        webhook: None,
+    };
+    let watch = Watch::start(&world, &config);
+    world.destination("resting", Behaviour::Works(SECOND), None).await;
+    let by_request = |record: &mut postrider_store::record::Destination| {
+        record.disabled = Some(postrider_store::record::Disabled {
+            at: START,
+            reason: postrider::directory::DISABLED_BY_REQUEST.to_owned(),
+        });
+        Vec::new()
+    };
+    world
+        .directory
+        .change(TENANT, "resting", START, by_request)
+        .await
+        .unwrap();
     let gone = world.destination("gone", Behaviour::Status(410), None).await;
     world.publish(&[gone], 1).await;
     tokio::time::sleep(LOOK).await;
-    let disabled = all(&world).await.remove(0);
+    let disabled = only(&world).await;
     assert_eq!(
         (disabled.kind, disabled.severity, disabled.version),
         (AlertKind::DestinationDisabled, Severity::Critical, 1)
@@ -346,7 +374,7 @@ async fn failures_in_a_row_exhaustion_and_disabling_are_told() {
     world.directory.change(TENANT, "gone", now, enable).await.unwrap();
     tokio::time::sleep(LOOK).await;
     assert_eq!(
-        told(all(&world).await)[0],
+        told(&all(&world).await)[0],
         (AlertKind::DestinationDisabled, 2, Severity::Critical, true)
     );
     watch.end().await;
