@@ -184,7 +184,8 @@ impl<P: Payload> Dispatcher<P> {
         self.list(destination);
     }
 
-    /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first.
+    /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first; and when it is a success
+    /// that the plan does not know of, the delivery has ended and the plan with it.
     pub fn rescheduled(&mut self, delivery: PendingDelivery, now: Timestamp) {
         let destination = delivery.destination;
         let lane = self.lane(destination, now);
@@ -264,6 +265,10 @@ impl<P: Payload> Dispatcher<P> {
         let again = finished.again.filter(|_| owned.renewed.is_none());
         owned.in_flight = false;
         owned.unsettled += u32::from(finished.unsettled);
+        if let Some(outcome) = &finished.outcome {
+            owned.made = finished.delivery.progress.attempts.saturating_add(1);
+            owned.succeeded = outcome.is_success();
+        }
         self.unsettled += usize::from(finished.unsettled);
         let mut learned = Learned::NOTHING;
         match &finished.outcome {

@@ -238,6 +238,45 @@ fn asked_for_again_while_it_is_out_it_does_not_wait_for_the_backoff() {
 }
 
 #[test]
+fn a_success_that_overtakes_a_request_for_another_attempt_ends_the_delivery() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let first = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.rescheduled(pending(1, 1, at(1)), at(1));
+    dispatcher.finished(answered(first, 200), at(2));
+    dispatcher.rescheduled(pending(1, 1, at(3)), at(3));
+    dispatcher.settled([(first.destination, first.key)], at(4));
+    assert!(dispatcher.next_action(at(7_200_000)).is_none());
+}
+
+#[test]
+fn a_request_for_another_attempt_that_knows_of_the_success_is_carried_out() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let first = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.finished(answered(first, 200), at(1));
+    // Committed after the success, but handed over before its commit is known.
+    let mut revived = pending(1, 1, at(2));
+    revived.progress.attempts = 1;
+    dispatcher.rescheduled(revived, at(2));
+    dispatcher.settled([(first.destination, first.key)], at(3));
+    let second = started(dispatcher.next_action(at(3))).unwrap();
+    assert_eq!(second.progress.attempts, 1);
+}
+
+#[test]
+fn an_attempt_that_was_asked_for_meanwhile_gets_a_number_of_its_own() {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.accepted(pending(1, 1, START), None, START);
+    let first = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.rescheduled(pending(1, 1, at(1)), at(1));
+    dispatcher.finished(answered(first, 500), at(2));
+    dispatcher.settled([(first.destination, first.key)], at(3));
+    let second = started(dispatcher.next_action(at(3))).unwrap();
+    assert_eq!(second.progress.attempts, 1, "one was made already");
+}
+
+#[test]
 fn a_turn_to_read_the_store_is_not_lost_with_a_lane_that_cannot_use_it() {
     let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig {
         max_refills: 1,

@@ -56,6 +56,8 @@ pub(super) enum Behaviour {
     Status(u16),
     /// This status until an instant of the run, then 200 after 20 ms.
     Out(u16, Duration),
+    /// This status at the first request, then 200; each after this.
+    FailsOnce(u16, Duration),
     /// 429 with `Retry-After` at this many requests after the start, else 200.
     LimitsOnce(usize, Duration),
     /// The courier panics on the first attempt.
@@ -102,6 +104,9 @@ impl Script {
             Behaviour::Out(status, until) => {
                 let out = self.clock.now() < START.plus(until);
                 (Outcome::status(if out { status } else { 200 }), quick)
+            }
+            Behaviour::FailsOnce(status, latency) => {
+                (Outcome::status(if count == 0 { status } else { 200 }), latency)
             }
             Behaviour::LimitsOnce(at, wait) if count == at => {
                 let answer = Answer {
