@@ -58,6 +58,11 @@ impl RateLimit {
         allowed
     }
 
+    /// Gives back a request that was taken and not made.
+    pub fn give_back(&mut self) {
+        self.on_time_micros = self.on_time_micros.saturating_sub(self.interval_micros);
+    }
+
     /// No request moves it further ahead than this, so if it is, the clock was set back: it starts afresh.
     fn on_time(&self, now: Timestamp) -> u64 {
         let furthest = micros(now)
@@ -160,6 +165,15 @@ mod tests {
         let before = limit;
         assert!(!limit.take(at(500)));
         assert_eq!((limit, limit.next_at(at(500))), (before, at(990)));
+    }
+
+    #[test]
+    fn what_is_given_back_may_go_at_once() {
+        let mut limit = limit(1);
+        assert!(limit.take(at(0)));
+        limit.give_back();
+        assert!(limit.take(at(10)), "nothing was sent at 0");
+        assert_eq!(limit.next_at(at(10)), at(1_000));
     }
 
     #[test]

@@ -122,6 +122,19 @@ impl Breaker {
         self.step(Event::ProbeAborted, now);
     }
 
+    /// A started request turned out not to be needed, and nothing was sent. If it was to be the probe, the next one may
+    /// go at once.
+    pub fn returned(&mut self, now: Timestamp) {
+        self.step(Event::ProbeReturned, now);
+    }
+
+    /// Somebody has a reason to believe that the receiver is well (its address was changed, a delivery was retried by
+    /// hand): when open, a probe may go at once, but not within a second of the opening. Should it fail, the open time
+    /// is not doubled.
+    pub fn hurry(&mut self, now: Timestamp) {
+        self.step(Event::Hurried, now);
+    }
+
     /// A request came back. `permanent`: the policy called the outcome permanent. Outcomes that are not the receiver's
     /// fault count for nothing.
     pub fn finished(
@@ -153,7 +166,7 @@ impl Breaker {
             (State::HalfOpen { opening, .. }, Seen::Failure | Seen::Permanent | Seen::Limited) => {
                 Event::ProbeFailed {
                     detail: seen::detail(outcome),
-                    open: open(opening.failed_probes.saturating_add(1)),
+                    open: open(opening.next_failed_probes()),
                 }
             }
         };
@@ -215,9 +228,16 @@ impl Breaker {
 
     fn step(&mut self, event: Event, now: Timestamp) -> Change {
         let was_closed = self.state == State::Closed;
-        let opened_at = self
-            .opening()
-            .map(|opening| (opening.failed_probes, opening.failing_since));
+        let opens = match event {
+            Event::Tripped { .. } => was_closed,
+            Event::ProbeFailed { .. } => matches!(self.state, State::HalfOpen { .. }),
+            Event::Started
+            | Event::ProbeSucceeded
+            | Event::ProbeAborted
+            | Event::ProbeReturned
+            | Event::Hurried
+            | Event::Reset => false,
+        };
         let state = std::mem::replace(&mut self.state, State::Closed);
         self.state = state.step(event, now);
         match &self.state {
@@ -226,7 +246,7 @@ impl Breaker {
                 self.evidence = None;
                 Change::Closed
             }
-            State::Open(opening) if opened_at != Some((opening.failed_probes, opening.failing_since)) => {
+            State::Open(opening) if opens => {
                 self.evidence = None;
                 Change::Opened {
                     reason: opening.reason.text.clone(),

@@ -58,6 +58,7 @@ impl Breaker {
             opened_at,
             until,
             failed_probes,
+            hurried: false,
         };
         Self {
             state: State::Open(opening),

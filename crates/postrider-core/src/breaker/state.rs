@@ -5,7 +5,7 @@
 //!  closed ─────────► open ───────────────────────► half_open
 //!    ▲                ▲   (once its time is over)     │  │
 //!    │                └───────────────────────────────┘  │
-//!    │                   probe fails, or is given up     │
+//!    │             probe fails, is given up, or returned  │
 //!    └───────────────────────────────────────────────────┘
 //!                  probe succeeds, or somebody resets
 //! ```
@@ -47,6 +47,8 @@ pub(super) struct Opening {
     pub(super) opened_at: Timestamp,
     pub(super) until: Timestamp,
     pub(super) failed_probes: u32,
+    /// The next probe goes on request, before its time: its failure lengthens nothing.
+    pub(super) hurried: bool,
 }
 
 /// What happens to a breaker. Opening times come from the configuration, which states do not know.
@@ -64,6 +66,10 @@ pub(super) enum Event {
         open: Duration,
     },
     ProbeAborted,
+    /// What was to be the probe sent nothing: its delivery ended by itself.
+    ProbeReturned,
+    /// Somebody has a reason to believe that the receiver is well.
+    Hurried,
     Reset,
 }
 
@@ -77,9 +83,13 @@ impl Opening {
     }
 
     fn again(self, detail: &str, open: Duration, now: Timestamp) -> Self {
-        let failed_probes = self.failed_probes.saturating_add(1);
+        let failed_probes = self.next_failed_probes();
         let first = self.reason.text.split("; probe").next().unwrap_or_default();
-        let text = format!("{first}; probe {failed_probes} failed: {detail}");
+        let text = if self.hurried {
+            format!("{first}; probe on request failed: {detail}")
+        } else {
+            format!("{first}; probe {failed_probes} failed: {detail}")
+        };
         Self {
             reason: Box::new(Reason {
                 kind: self.reason.kind,
@@ -89,6 +99,25 @@ impl Opening {
             opened_at: now,
             until: now.plus(open),
             failed_probes,
+            hurried: false,
+        }
+    }
+
+    /// Probes that will have failed when the next one does.
+    pub(super) fn next_failed_probes(&self) -> u32 {
+        self.failed_probes.saturating_add(u32::from(!self.hurried))
+    }
+
+    /// A probe may go at once, but no sooner than [`ABORT_PAUSE`] after it opened, however often somebody asks.
+    fn hurry(self, now: Timestamp) -> Self {
+        let soonest = now.max(self.opened_at.plus(ABORT_PAUSE));
+        if self.until <= soonest {
+            return self;
+        }
+        Self {
+            until: soonest,
+            hurried: true,
+            ..self
         }
     }
 }
@@ -102,6 +131,7 @@ impl State {
                 opened_at: now,
                 until: now.plus(open),
                 failed_probes: 0,
+                hurried: false,
             }),
             (
                 Self::Closed,
@@ -109,6 +139,8 @@ impl State {
                 | Event::ProbeSucceeded
                 | Event::ProbeFailed { .. }
                 | Event::ProbeAborted
+                | Event::ProbeReturned
+                | Event::Hurried
                 | Event::Reset,
             ) => Self::Closed,
 
@@ -117,6 +149,7 @@ impl State {
                 deadline: now.plus(PROBE_DEADLINE),
             },
             (Self::Open(_), Event::Reset) => Self::Closed,
+            (Self::Open(opening), Event::Hurried) => Self::Open(opening.hurry(now)),
             // What was sent before it opened comes back now: it changes nothing.
             (
                 state @ Self::Open(_),
@@ -124,7 +157,8 @@ impl State {
                 | Event::Tripped { .. }
                 | Event::ProbeSucceeded
                 | Event::ProbeFailed { .. }
-                | Event::ProbeAborted,
+                | Event::ProbeAborted
+                | Event::ProbeReturned,
             ) => state,
 
             (Self::HalfOpen { .. }, Event::ProbeSucceeded | Event::Reset) => Self::Closed,
@@ -136,12 +170,14 @@ impl State {
                 until: now.plus(ABORT_PAUSE),
                 ..opening
             }),
+            // Its time is over, so the next one may go.
+            (Self::HalfOpen { opening, .. }, Event::ProbeReturned) => Self::Open(opening),
             // Another one goes out for a probe that is lost.
             (Self::HalfOpen { opening, .. }, Event::Started) => Self::HalfOpen {
                 opening,
                 deadline: now.plus(PROBE_DEADLINE),
             },
-            (state @ Self::HalfOpen { .. }, Event::Tripped { .. }) => state,
+            (state @ Self::HalfOpen { .. }, Event::Tripped { .. } | Event::Hurried) => state,
         }
     }
 }

@@ -354,6 +354,56 @@ fn a_probe_that_never_answers_does_not_block_for_ever() {
 }
 
 #[test]
+fn a_probe_that_was_not_needed_is_followed_by_another_at_once() {
+    let mut rig = Rig::new(BreakerConfig::default());
+    rig.open();
+    rig.wait_until_probe();
+    rig.breaker.started(rig.now);
+    rig.breaker.returned(rig.now);
+    assert_eq!(rig.gate(), Gate::Probe);
+    rig.breaker.returned(rig.now);
+    assert_eq!(rig.gate(), Gate::Probe, "nothing was out");
+    assert_eq!(rig.status(200), Change::Closed);
+    rig.breaker.returned(rig.now);
+    assert_eq!(rig.gate(), Gate::Closed);
+}
+
+#[test]
+fn a_probe_on_request_goes_at_once_and_its_failure_lengthens_nothing() {
+    let mut rig = Rig::new(BreakerConfig::default());
+    rig.breaker.hurry(rig.now);
+    assert_eq!(rig.gate(), Gate::Closed);
+    rig.open();
+    rig.breaker.hurry(rig.now);
+    assert_eq!(
+        rig.gate(),
+        Gate::Open(rig.now.plus(Duration::from_secs(1))),
+        "not within a second"
+    );
+    for _ in 0..10 {
+        rig.seconds(5);
+        rig.breaker.hurry(rig.now);
+        assert_eq!(rig.gate(), Gate::Probe);
+        let (_, until) = opened(&rig.status(500));
+        let open = until.since(rig.now);
+        assert!(open <= Duration::from_secs(36), "{open:?}");
+    }
+    rig.wait_until_probe();
+    let (reason, until) = opened(&rig.status(502));
+    assert_eq!(
+        reason,
+        "5 of the last 5 attempts failed, the last: 500; probe 1 failed: 502"
+    );
+    assert!(
+        until.since(rig.now) >= Duration::from_secs(60),
+        "the next by itself doubles it"
+    );
+    rig.seconds(1);
+    rig.breaker.hurry(rig.now);
+    assert_eq!(rig.status(200), Change::Closed);
+}
+
+#[test]
 fn a_reset_closes_from_every_state() {
     let mut rig = Rig::new(BreakerConfig::default());
     assert_eq!(rig.breaker.reset(rig.now), Change::None);

@@ -102,6 +102,10 @@ impl Limit {
             state: RateLimit::new(per_second),
         }
     }
+
+    pub(super) fn give_back(&mut self) {
+        self.state.give_back();
+    }
 }
 
 #[derive(Debug)]
@@ -114,6 +118,8 @@ pub(super) struct Lane<P> {
     /// Failures since the last success.
     pub(super) streak: Streak,
     pub(super) rate: Option<Limit>,
+    /// While the breaker is open: how long a receiver may have failed before what is due ends; `None` for ever.
+    pub(super) patience: Option<Duration>,
     pub(super) hold_until: Option<Timestamp>,
     pub(super) rest: Rest,
     pub(super) paused: bool,
@@ -121,6 +127,8 @@ pub(super) struct Lane<P> {
     pub(super) listed: bool,
     /// In the list of those that wait for a turn to read the store.
     pub(super) awaits_refill: bool,
+    /// In the list of those that wait for room for results.
+    pub(super) awaits_room: bool,
     /// Its timer.
     pub(super) wake_at: Option<Timestamp>,
     pub(super) used_at: Timestamp,
@@ -140,11 +148,13 @@ impl<P: Payload> Lane<P> {
             breaker: Breaker::new(key.0.unsigned_abs()),
             streak: Streak::default(),
             rate: None,
+            patience: None,
             hold_until: None,
             rest: Rest::None,
             paused: false,
             listed: false,
             awaits_refill: false,
+            awaits_room: false,
             wake_at: None,
             used_at: now,
             stopped: None,
@@ -193,12 +203,14 @@ impl<P: Payload> Lane<P> {
     /// When to look again although nothing happened; `None` when the queue is empty and so is the store.
     pub(super) fn next_look(&self) -> Option<Timestamp> {
         let due = self.queue.next_due();
+        due.into_iter().chain(self.next_read()).min()
+    }
+
+    /// When the store may have something that is due and not in memory.
+    pub(super) fn next_read(&self) -> Option<Timestamp> {
         match self.rest {
-            Rest::InStore { earliest, not_before } => {
-                let look = earliest.max(not_before);
-                Some(due.map_or(look, |due| due.min(look)))
-            }
-            Rest::None | Rest::Reading { .. } => due,
+            Rest::InStore { earliest, not_before } => Some(earliest.max(not_before)),
+            Rest::None | Rest::Reading { .. } => None,
         }
     }
 
@@ -253,6 +265,14 @@ impl<P: Payload> Lane<P> {
         self.used_at = now;
         let waited_for = self.waited_for(waiting.delivery.plan.due_at);
         Some((waiting, waited_for))
+    }
+
+    /// What was started last sent nothing after all.
+    pub(super) fn unstart(&mut self, now: Timestamp) {
+        self.breaker.returned(now);
+        if let Some(limit) = &mut self.rate {
+            limit.give_back();
+        }
     }
 
     /// The store has rows that this lane does not hold, none of them due before `earliest`.

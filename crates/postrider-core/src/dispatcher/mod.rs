@@ -10,6 +10,7 @@
 //! - *bounded*: requests out, results not committed, and deliveries queued have limits, and so has what a crash repeats;
 //! - *turns*: ready lanes start one delivery each, in turn.
 
+mod ending;
 mod lane;
 mod protection;
 mod queue;
@@ -19,12 +20,12 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use self::lane::{Blocked, Lane, Rest};
-pub use self::protection::{Learned, Protection};
+pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
 use self::queue::Waiting;
 pub use self::view::{LaneView, Standing};
 use crate::breaker::{BreakerConfig, Change};
-use crate::delivery::{PendingDelivery, WaitCause};
+use crate::delivery::{DeadReason, DelayCause, PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey};
 use crate::outcome::Outcome;
 use crate::streak::StreakConfig;
@@ -86,6 +87,9 @@ const LANE_IDLE: Duration = Duration::from_secs(600);
 pub enum Action<P> {
     /// Send this delivery now; read its payload first when there is none. Last, what kept it when it is late.
     Start(PendingDelivery, Option<P>, Option<WaitCause>),
+    /// This delivery ends now, as a dead letter with this reason and without an attempt. Its result is on its way to
+    /// the store; the dispatcher is told by [`Dispatcher::settled`].
+    End(PendingDelivery, DeadReason),
     /// Read the earliest-due pending deliveries of this destination, except those named.
     Refill {
         /// The destination.
@@ -138,6 +142,7 @@ pub struct Dispatcher<P> {
     /// At most one a lane: its `wake_at`.
     timers: BTreeSet<(Timestamp, DestinationKey)>,
     waiting_for_refill: VecDeque<DestinationKey>,
+    waiting_for_room: VecDeque<DestinationKey>,
     refills: usize,
     /// Lanes with a request out.
     busy: usize,
@@ -158,6 +163,7 @@ impl<P: Payload> Dispatcher<P> {
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             waiting_for_refill: VecDeque::new(),
+            waiting_for_room: VecDeque::new(),
             refills: 0,
             busy: 0,
             in_flight: 0,
@@ -185,10 +191,14 @@ impl<P: Payload> Dispatcher<P> {
     }
 
     /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first; and when it is a success
-    /// that the plan does not know of, the delivery has ended and the plan with it.
+    /// that the plan does not know of, the delivery has ended and the plan with it. One that is wanted now is a reason to
+    /// look whether the receiver is well.
     pub fn rescheduled(&mut self, delivery: PendingDelivery, now: Timestamp) {
         let destination = delivery.destination;
         let lane = self.lane(destination, now);
+        if delivery.plan.cause == DelayCause::Manual {
+            lane.breaker.hurry(now);
+        }
         let withdrawn = lane.withdraw(delivery.key);
         match lane.owned.get_mut(&delivery.key) {
             Some(owned) if owned.in_flight || owned.unsettled > 0 => owned.renewed = Some(Box::new(delivery)),
@@ -272,6 +282,8 @@ impl<P: Payload> Dispatcher<P> {
         self.unsettled += usize::from(finished.unsettled);
         let mut learned = Learned::NOTHING;
         match &finished.outcome {
+            // It ended by itself: no request, so neither a probe nor one of so many a second.
+            None if finished.unsettled => lane.unstart(now),
             None => lane.breaker.aborted(now),
             Some(outcome) => {
                 let Finished {
@@ -316,6 +328,7 @@ impl<P: Payload> Dispatcher<P> {
             }
             self.forget_if_idle(destination, key, now);
         }
+        self.room_for_endings();
     }
 
     /// The destination is disabled: nothing starts until [`Dispatcher::spilled`] names it again.
@@ -337,11 +350,12 @@ impl<P: Payload> Dispatcher<P> {
             lane.listed = false;
             lane.end_hold(&self.config.window, now);
             let blocked = lane.blocked(limit, now);
+            let gives_up = lane.gives_up(now);
             let servable = matches!(
                 blocked,
                 None | Some(Blocked::Idle | Blocked::Window | Blocked::Rate(_))
             );
-            if servable && lane.wants_refill(low_water, now) {
+            if (servable || gives_up) && lane.wants_refill(low_water, now) {
                 if self.refills < self.config.max_refills {
                     return Some(self.refill(destination));
                 }
@@ -349,6 +363,12 @@ impl<P: Payload> Dispatcher<P> {
                     self.waiting_for_refill.push_back(destination);
                 }
             }
+            if gives_up && let Some(action) = self.end_one(destination, now) {
+                return Some(action);
+            }
+            let Some(lane) = self.lanes.get_mut(&destination) else {
+                continue;
+            };
             match blocked {
                 None if full => {
                     lane.listed = true;
@@ -503,7 +523,10 @@ impl<P: Payload> Dispatcher<P> {
         };
         let at = match blocked {
             Blocked::Idle => lane.next_look(),
-            Blocked::Hold(until) | Blocked::Breaker(until) | Blocked::Rate(until) => Some(until),
+            Blocked::Hold(until) | Blocked::Breaker(until) => {
+                Some(lane.next_ending(now).map_or(until, |at| at.min(until)))
+            }
+            Blocked::Rate(until) => Some(until),
             Blocked::Probe => lane.breaker.poll_timeout().map(|(at, _)| at),
             Blocked::Window | Blocked::Paused => None,
         }

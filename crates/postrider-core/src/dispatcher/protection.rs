@@ -1,6 +1,7 @@
 //! What is known about receivers, from outside: kept over a restart, looked at, and reset.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,16 @@ pub struct Protection {
     pub breaker: Option<BreakerSnapshot>,
     /// Failures since the last success, as they were when this was kept.
     pub streak: Streak,
+}
+
+/// What the owner of a destination wants of its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// Requests per second; `None` for any number.
+    pub rate_limit: Option<NonZeroU32>,
+    /// How long the receiver may have failed without a break before deliveries that are due while its breaker is open
+    /// become dead letters: zero at once, `None` never.
+    pub patience: Option<Duration>,
 }
 
 /// What the end of an attempt changed.
@@ -82,11 +93,41 @@ impl<P: Payload> Dispatcher<P> {
         change
     }
 
-    /// Requests per second that the destination allows; `None` for any number.
-    pub fn limit(&mut self, destination: DestinationKey, per_second: Option<NonZeroU32>, now: Timestamp) {
-        let known = self.lanes.get(&destination).and_then(|lane| lane.rate);
-        if known.map(|limit| limit.per_second) != per_second {
-            self.lane(destination, now).rate = per_second.map(Limit::new);
+    /// What the destination's owner wants from now on.
+    pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
+        let known = self.lanes.get(&destination);
+        let known = known.map_or_else(Terms::default, |lane| Terms {
+            rate_limit: lane.rate.map(|limit| limit.per_second),
+            patience: lane.patience,
+        });
+        if known == terms {
+            return;
+        }
+        let lane = self.lane(destination, now);
+        lane.patience = terms.patience;
+        if known.rate_limit != terms.rate_limit {
+            lane.rate = terms.rate_limit.map(Limit::new);
+        }
+        self.list(destination);
+    }
+
+    /// Whether anything is known of this destination.
+    #[must_use]
+    pub fn has_lane(&self, destination: DestinationKey) -> bool {
+        self.lanes.contains_key(&destination)
+    }
+
+    /// All destinations of which something is known.
+    #[must_use]
+    pub fn destinations(&self) -> Vec<DestinationKey> {
+        self.lanes.keys().copied().collect()
+    }
+
+    /// There is a reason to believe that the receiver is well now, such as another address: an open breaker lets a probe
+    /// go at once.
+    pub fn hurry(&mut self, destination: DestinationKey, now: Timestamp) {
+        if let Some(lane) = self.lanes.get_mut(&destination) {
+            lane.breaker.hurry(now);
             self.list(destination);
         }
     }

@@ -4,6 +4,13 @@ use std::num::NonZeroU32;
 
 use super::*;
 
+fn limit(per_second: u32) -> Terms {
+    Terms {
+        rate_limit: NonZeroU32::new(per_second),
+        ..Terms::default()
+    }
+}
+
 fn dispatcher_with(keys: std::ops::Range<i64>) -> Dispatcher<Bytes> {
     let mut dispatcher = Dispatcher::new(DispatcherConfig::default());
     for key in keys {
@@ -44,7 +51,7 @@ fn open(dispatcher: &mut Dispatcher<Bytes>) -> Timestamp {
 #[test]
 fn a_limit_of_ten_a_second_gives_no_more_than_eleven_in_any_second() {
     let mut dispatcher = dispatcher_with(0..1_000);
-    dispatcher.limit(DestinationKey(1), NonZeroU32::new(10), START);
+    dispatcher.agree(DestinationKey(1), limit(10), START);
     let starts = run(&mut dispatcher, 200, at(3_600_000));
     assert_eq!(starts.len(), 1_000);
     for (n, first) in starts.iter().enumerate() {
@@ -60,14 +67,14 @@ fn a_limit_of_ten_a_second_gives_no_more_than_eleven_in_any_second() {
 #[test]
 fn a_limit_can_be_taken_away() {
     let mut dispatcher = dispatcher_with(0..10);
-    dispatcher.limit(DestinationKey(1), NonZeroU32::new(1), START);
+    dispatcher.agree(DestinationKey(1), limit(1), START);
     assert_eq!(run(&mut dispatcher, 200, START).len(), 1);
     let view = dispatcher.view(DestinationKey(1), START);
     assert_eq!(
         (view.standing, view.until),
         (Standing::RateLimited, Some(at(990)))
     );
-    dispatcher.limit(DestinationKey(1), None, START);
+    dispatcher.agree(DestinationKey(1), Terms::default(), START);
     assert_eq!(run(&mut dispatcher, 200, START).len(), 9);
 }
 

@@ -1,6 +1,7 @@
 //! What one lane holds in memory: its next due deliveries, by class, in order of their due time.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::delivery::{PendingDelivery, Tier};
 use crate::id::DeliveryKey;
@@ -117,6 +118,42 @@ impl<P> Queue<P> {
         self.credit[index] -= total;
         self.len -= 1;
         self.classes[index].pop_first().map(|(_, waiting)| waiting)
+    }
+
+    /// The two earliest due times, each with its delivery.
+    fn first_two(&self) -> [Option<(Timestamp, DeliveryKey)>; 2] {
+        let earliest = self.classes.iter().flat_map(|class| class.keys().take(2));
+        earliest.fold([None, None], |[first, second], &at| {
+            if first.is_none_or(|first| at < first) {
+                [Some(at), first]
+            } else if second.is_none_or(|second| at < second) {
+                [first, Some(at)]
+            } else {
+                [first, second]
+            }
+        })
+    }
+
+    /// Whether something is due at `now`, and something else by `later`.
+    pub(super) fn has_spare(&self, now: Timestamp, later: Timestamp) -> bool {
+        let [first, second] = self.first_two();
+        first.is_some_and(|(due, _)| due <= now) && second.is_some_and(|(due, _)| due <= later)
+    }
+
+    /// Takes the delivery that has been due the longest at `now`, if something else is due by `later`.
+    pub(super) fn pop_spare(&mut self, now: Timestamp, later: Timestamp) -> Option<Waiting<P>> {
+        if !self.has_spare(now, later) {
+            return None;
+        }
+        let [first, _] = self.first_two();
+        first.and_then(|(due, key)| self.remove(key, due))
+    }
+
+    /// The earliest due time after `now`.
+    pub(super) fn next_due_after(&self, now: Timestamp) -> Option<Timestamp> {
+        let after = (Bound::Excluded((now, DeliveryKey(i64::MAX))), Bound::Unbounded);
+        let later = self.classes.iter().filter_map(|class| class.range(after).next());
+        later.map(|((due, _), _)| *due).min()
     }
 
     /// Takes a delivery out by name.

@@ -10,7 +10,7 @@ use super::*;
 use crate::outcome::{Answer, ErrorKind};
 
 const SEEDS: u64 = 200;
-const DESTINATIONS: i64 = 6;
+const DESTINATIONS: i64 = 8;
 const EVENTS: i64 = 40;
 /// Every receiver is well from here on.
 const RECOVERY: Duration = Duration::from_secs(240);
@@ -19,12 +19,18 @@ const RATE: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(2);
 const WELL: i64 = 0;
 const LIMITED: i64 = 1;
+/// Down like receiver 2, but nothing is to wait for its breaker,
+const HASTY: i64 = 6;
+/// or not for longer than this.
+const IMPATIENT: i64 = 7;
+const IMPATIENT_AFTER: Duration = Duration::from_secs(45);
 
 #[derive(Debug)]
 enum Coming {
     Published(PendingDelivery),
     Answered(PendingDelivery, Outcome, Duration),
     Committed(PendingDelivery, Option<PendingDelivery>),
+    Ended(PendingDelivery),
     Read(DestinationKey, Vec<PendingDelivery>, bool),
 }
 
@@ -32,6 +38,8 @@ enum Coming {
 #[derive(Debug, Default)]
 struct Shadow {
     open_until: Option<Timestamp>,
+    /// The first failure since the last success.
+    failing_since: Option<Timestamp>,
     hold_until: Option<Timestamp>,
     in_flight: u32,
     starts: Vec<Timestamp>,
@@ -51,6 +59,8 @@ struct Network {
     unsettled: usize,
     shadows: BTreeMap<DestinationKey, Shadow>,
     succeeded: HashSet<DeliveryKey>,
+    /// Dead letters.
+    ended: Vec<PendingDelivery>,
 }
 
 impl Network {
@@ -82,10 +92,18 @@ impl Network {
             unsettled: 0,
             shadows: BTreeMap::new(),
             succeeded: HashSet::new(),
+            ended: Vec::new(),
         };
-        network
-            .dispatcher
-            .limit(DestinationKey(LIMITED), NonZeroU32::new(RATE), START);
+        for (destination, rate_limit, patience) in [
+            (LIMITED, NonZeroU32::new(RATE), None),
+            (HASTY, None, Some(Duration::ZERO)),
+            (IMPATIENT, None, Some(IMPATIENT_AFTER)),
+        ] {
+            let terms = Terms { rate_limit, patience };
+            network
+                .dispatcher
+                .agree(DestinationKey(destination), terms, START);
+        }
         for n in 0..DESTINATIONS * EVENTS {
             let due = at(network.draw(60_000));
             network.later(due, Coming::Published(pending(n, n % DESTINATIONS, due)));
@@ -111,7 +129,7 @@ impl Network {
         let outcome = match destination.0 {
             _ if is_well => Outcome::status(200),
             WELL | LIMITED => Outcome::status(200),
-            2 => Outcome::status(503),
+            2 | HASTY | IMPATIENT => Outcome::status(503),
             3 => return (Outcome::Failed(ErrorKind::Timeout), Duration::from_secs(15)),
             4 if self.draw(100) < 40 => Outcome::status(500),
             5 if self.draw(100) < 20 => Outcome::Answered(Answer {
@@ -129,6 +147,7 @@ impl Network {
             while let Some(action) = self.dispatcher.next_action(self.now) {
                 match action {
                     Action::Start(delivery, ..) => self.start(delivery),
+                    Action::End(delivery, reason) => self.end(delivery, reason),
                     Action::Refill {
                         destination,
                         skip,
@@ -192,6 +211,35 @@ impl Network {
         self.later(now.plus(latency), Coming::Answered(delivery, outcome, latency));
     }
 
+    /// Only while the breaker is open and patience has ended, only what is due, and never beyond the room for results.
+    fn end(&mut self, delivery: PendingDelivery, reason: DeadReason) {
+        let (now, seed) = (self.now, self.seed);
+        assert_eq!(reason, DeadReason::CircuitOpen);
+        assert!(delivery.plan.due_at <= now, "seed {seed}: before its time");
+        assert!(
+            self.owned.insert(delivery.key),
+            "seed {seed}: ended while it is out"
+        );
+        let shadow = &self.shadows[&delivery.destination];
+        assert!(
+            shadow.open_until.is_some_and(|until| now < until),
+            "seed {seed}: not open"
+        );
+        let failing_for = now.since(shadow.failing_since.unwrap());
+        match delivery.destination.0 {
+            HASTY => {}
+            IMPATIENT => assert!(failing_for >= IMPATIENT_AFTER, "seed {seed}: {failing_for:?}"),
+            patient => panic!("seed {seed}: {patient} waits for ever"),
+        }
+        assert!(
+            self.unsettled * 2 < self.config.max_unsettled,
+            "seed {seed}: room"
+        );
+        self.unsettled += 1;
+        let delay = Duration::from_millis(1 + self.draw(20));
+        self.later(now.plus(delay), Coming::Ended(delivery));
+    }
+
     fn read(&mut self, destination: DestinationKey, skip: &HashSet<DeliveryKey>, limit: usize) {
         let mut rows: Vec<_> = self
             .rows
@@ -218,6 +266,14 @@ impl Network {
                 self.dispatcher.refilled(destination, rows, more, now);
             }
             Coming::Answered(delivery, outcome, latency) => self.finish(delivery, outcome, latency),
+            Coming::Ended(delivery) => {
+                self.rows.remove(&delivery.key);
+                self.owned.remove(&delivery.key);
+                self.unsettled -= 1;
+                self.ended.push(delivery);
+                self.dispatcher
+                    .settled([(delivery.destination, delivery.key)], now);
+            }
             Coming::Committed(delivery, again) => {
                 match again {
                     Some(again) => self.rows.insert(again.key, again),
@@ -252,6 +308,11 @@ impl Network {
         self.unsettled += 1;
         let shadow = self.shadows.entry(delivery.destination).or_default();
         shadow.in_flight -= 1;
+        match &outcome {
+            outcome if outcome.is_success() => shadow.failing_since = None,
+            outcome if outcome.code() == Some(429) => {}
+            _ => _ = shadow.failing_since.get_or_insert(now),
+        }
         shadow.hold_until = shadow.hold_until.max(hold_until);
         let learned = self.dispatcher.finished(
             Finished {
@@ -280,7 +341,25 @@ fn receivers_are_protected_and_nothing_is_lost_whatever_the_seed() {
         let mut network = Network::new(seed);
         network.run();
         let all = usize::try_from(DESTINATIONS * EVENTS).unwrap();
-        assert_eq!(network.succeeded.len(), all, "seed {seed}: each arrives");
+        let ended = network.ended.len();
+        assert_eq!(
+            network.succeeded.len() + ended,
+            all,
+            "seed {seed}: each arrives or ends"
+        );
+        let ended_at = |destination| {
+            let ended = network.ended.iter();
+            ended.filter(|one| one.destination.0 == destination).count()
+        };
+        let one_stays = usize::try_from(EVENTS).unwrap() - 1;
+        assert!(
+            (1..=one_stays).contains(&ended_at(HASTY)),
+            "seed {seed}: one stays to probe"
+        );
+        assert!(
+            (1..=one_stays).contains(&ended_at(IMPATIENT)),
+            "seed {seed}: one stays to probe"
+        );
         assert!(network.rows.is_empty(), "seed {seed}: and leaves the store");
         let load = network.dispatcher.load();
         assert_eq!(

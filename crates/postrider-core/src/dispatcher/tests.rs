@@ -1,10 +1,14 @@
 //! Timelines by hand, and a model: a store with delays, checked against the invariants for many seeds.
 
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::delivery::{Plan, Progress, Tier};
 use crate::hash;
 use crate::id::{EventKey, TenantKey};
 
+#[path = "ending_tests.rs"]
+mod ending;
 #[path = "protection_tests.rs"]
 mod protection;
 #[path = "recovery_tests.rs"]
@@ -58,7 +62,7 @@ fn small() -> DispatcherConfig {
 fn started(action: impl Into<Option<Action<Bytes>>>) -> Option<PendingDelivery> {
     match action.into() {
         Some(Action::Start(delivery, ..)) => Some(delivery),
-        Some(Action::Refill { .. }) | None => None,
+        Some(Action::End(..) | Action::Refill { .. }) | None => None,
     }
 }
 
@@ -466,6 +470,7 @@ impl Model {
                     assert!(self.out.iter().all(|other| other.key != delivery.key));
                     self.out.push(delivery);
                 }
+                Action::End(..) => unreachable!("nobody has lost patience"),
                 Action::Refill {
                     destination,
                     skip,

@@ -27,6 +27,16 @@ words! {
     }
 }
 
+words! {
+    /// What becomes of deliveries that are due while their destination's circuit breaker is open.
+    pub enum WhileOpen {
+        /// They wait.
+        Hold = 0 => "hold",
+        /// They become dead letters.
+        DeadLetter = 1 => "dead_letter",
+    }
+}
+
 /// What one word of a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Match {

@@ -197,6 +197,8 @@ impl Merged {
             retry_after_max => "retry_after_max",
             rate_limited_multiplier => "rate_limited_multiplier",
             on_gone => "on_gone",
+            while_open => "while_open",
+            dead_letter_after => "dead_letter_after",
             rules => "rules",
         });
         if let Some(from) = &layer.immediate {

@@ -36,7 +36,7 @@ use jitter::{Memory, Spread, fraction_of};
 use serde::{Serialize, Serializer};
 
 pub use backoff::Curve;
-pub use classify::{OnGone, Then};
+pub use classify::{OnGone, Then, WhileOpen};
 pub use jitter::Jitter;
 pub use layers::{Effective, Layer, Origin, Policies, PolicyChoice, Problem, check_name, resolve};
 pub use preset::Preset;
@@ -65,6 +65,8 @@ pub struct RetryPolicy {
     retry_after_max: Duration,
     rate_limited_multiplier: f64,
     on_gone: OnGone,
+    while_open: WhileOpen,
+    dead_letter_after: Duration,
     rules: Vec<Rule>,
 }
 
@@ -186,6 +188,16 @@ impl RetryPolicy {
     #[must_use]
     pub fn disables(&self, outcome: &Outcome) -> bool {
         self.on_gone == OnGone::Disable && outcome.code() == Some(410)
+    }
+
+    /// How long a receiver may have failed without a break before deliveries that are due while its circuit breaker is
+    /// open become dead letters: zero at once (`while_open = "dead_letter"`), `None` never.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        match self.while_open {
+            WhileOpen::DeadLetter => Some(Duration::ZERO),
+            WhileOpen::Hold => Some(self.dead_letter_after).filter(|after| !after.is_zero()),
+        }
     }
 
     /// Scheduled attempts, the first one included.

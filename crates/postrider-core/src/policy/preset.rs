@@ -167,6 +167,8 @@ fn standard() -> RawPolicy {
         retry_after_max: Some("1h".into()),
         rate_limited_multiplier: Some(3.0),
         on_gone: Some("disable".into()),
+        while_open: Some("hold".into()),
+        dead_letter_after: Some("0s".into()),
         rules: Some(Vec::new()),
     }
 }

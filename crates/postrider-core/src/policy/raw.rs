@@ -43,6 +43,12 @@ pub struct RawPolicy {
     /// `disable`, `ignore`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_gone: Option<String>,
+    /// `hold`, `dead_letter`: what is due while the circuit breaker is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub while_open: Option<String>,
+    /// With `hold`: after so long without a success what is due becomes a dead letter; zero never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter_after: Option<DurationText>,
     /// Classification before the defaults; the first match wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<RawRule>>,

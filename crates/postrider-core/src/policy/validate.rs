@@ -29,6 +29,8 @@ pub(super) fn compile(raw: &RawPolicy, own: impl Fn(&str) -> bool) -> Result<Ret
     let retry_after_max = check.delay("retry_after_max", raw.retry_after_max.as_ref(), MAX_DELAY);
     let rate_limited_multiplier = check.factor("rate_limited_multiplier", raw.rate_limited_multiplier);
     let on_gone = check.word("on_gone", raw.on_gone.as_deref());
+    let while_open = check.word("while_open", raw.while_open.as_deref());
+    let dead_letter_after = check.duration("dead_letter_after", raw.dead_letter_after.as_ref(), MAX_AGE);
     let rules = check.rules(raw.rules.as_deref().unwrap_or_default());
     let assembled = (|| {
         Some(RetryPolicy {
@@ -41,6 +43,8 @@ pub(super) fn compile(raw: &RawPolicy, own: impl Fn(&str) -> bool) -> Result<Ret
             retry_after_max: retry_after_max?,
             rate_limited_multiplier: rate_limited_multiplier?,
             on_gone: on_gone?,
+            while_open: while_open?,
+            dead_letter_after: dead_letter_after?,
             rules,
         })
     })();

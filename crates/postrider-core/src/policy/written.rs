@@ -56,6 +56,8 @@ pub(super) fn written(policy: &RetryPolicy) -> RawPolicy {
         retry_after_max: Some(policy.retry_after_max.into()),
         rate_limited_multiplier: Some(policy.rate_limited_multiplier),
         on_gone: Some(policy.on_gone.as_str().into()),
+        while_open: Some(policy.while_open.as_str().into()),
+        dead_letter_after: Some(policy.dead_letter_after.into()),
         rules: Some(policy.rules.iter().map(Rule::written).collect()),
     }
 }

@@ -207,7 +207,17 @@ pub(super) async fn patch(
         })
         .await?;
     forgive_if_enabled(&app, &before, &entry).await;
+    app.engine
+        .changed(entry.record.key, makes_other_requests(&before, &entry));
     whole_answer(&app, &entry, now).map(Json)
+}
+
+/// Whether a receiver that failed before may be well now.
+fn makes_other_requests(before: &Entry, after: &Entry) -> bool {
+    let (before, after) = (&before.record, &after.record);
+    before.config != after.config
+        || before.credentials != after.credentials
+        || before.delivery_metadata != after.delivery_metadata
 }
 
 /// `PUT /tenants/{tenant_id}/destinations/{destination_id}/enable`

@@ -116,6 +116,7 @@ pub(super) async fn put(
             )));
         }
     };
+    app.engine.policies_changed();
     let effective = effective(&app, Some(&json!(stored.name).to_string()));
     let mut answer = answer(stored)?;
     answer.effective = effective;

@@ -229,7 +229,7 @@ fn context(entry: Option<&Entry>, delivery: &PendingDelivery, next: &Next) -> Op
     }
 }
 
-/// The delivery ends without an attempt.
+/// Nothing was sent, because the delivery ends without an attempt.
 fn ended(
     parts: &Parts,
     entry: Option<&Entry>,
@@ -237,6 +237,25 @@ fn ended(
     next: Next,
     now: Timestamp,
 ) -> Done {
+    Done {
+        finished: Finished {
+            unsettled: true,
+            again: None,
+            ..put_back(delivery, None).finished
+        },
+        settlement: Some(settlement(parts, entry, delivery, next, now)),
+        pause: false,
+    }
+}
+
+/// The end of a delivery without an attempt.
+pub(super) fn settlement(
+    parts: &Parts,
+    entry: Option<&Entry>,
+    delivery: PendingDelivery,
+    next: Next,
+    now: Timestamp,
+) -> Settlement {
     let status = match next {
         Next::Dead(reason, _) => reason.as_str(),
         Next::Succeeded | Next::Retry(..) | Next::Canceled => "canceled",
@@ -244,19 +263,11 @@ fn ended(
     parts
         .metrics
         .delivery_ended(status, now.since(delivery.event.accepted_at()));
-    Done {
-        finished: Finished {
-            unsettled: true,
-            again: None,
-            ..put_back(delivery, None).finished
-        },
-        settlement: Some(Settlement {
-            delivery,
-            attempt: None,
-            next,
-            context: context(entry, &delivery, &next),
-        }),
-        pause: false,
+    Settlement {
+        delivery,
+        attempt: None,
+        next,
+        context: context(entry, &delivery, &next),
     }
 }
 

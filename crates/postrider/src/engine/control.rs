@@ -22,6 +22,17 @@ pub(super) enum Command {
     Views(Vec<DestinationKey>, oneshot::Sender<Vec<LaneView>>),
     Worst(usize, oneshot::Sender<Vec<LaneView>>),
     Reset(DestinationKey, oneshot::Sender<LaneView>),
+    Changed(DestinationKey, Reason),
+    PoliciesChanged,
+}
+
+/// What a change of a destination is to the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Its owner wants something else of its lane.
+    Terms,
+    /// Requests go elsewhere, or look different: the receiver may be well now.
+    Request,
 }
 
 /// The loop's end. Shared, because a loop that died is followed by another.
@@ -97,6 +108,27 @@ impl Control {
     /// When no loop answers.
     pub async fn reset(&self, destination: DestinationKey) -> Result<LaneView, EngineAway> {
         self.ask(|answer| Command::Reset(destination, answer)).await
+    }
+
+    /// A destination was changed; `other_request` when requests go elsewhere or look different from now on, so that an
+    /// open breaker lets a probe go at once. A loop that is being started again finds the change by itself, without the
+    /// probe.
+    pub fn changed(&self, destination: DestinationKey, other_request: bool) {
+        let reason = if other_request {
+            Reason::Request
+        } else {
+            Reason::Terms
+        };
+        if self.0.try_send(Command::Changed(destination, reason)).is_err() {
+            tracing::debug!(%destination, "no engine to tell that a destination was changed");
+        }
+    }
+
+    /// A named policy was changed, and with it what the owners of some destinations want.
+    pub fn policies_changed(&self) {
+        if self.0.try_send(Command::PoliciesChanged).is_err() {
+            tracing::debug!("no engine to tell that a policy was changed");
+        }
     }
 
     async fn ask<A>(&self, command: impl FnOnce(oneshot::Sender<A>) -> Command) -> Result<A, EngineAway> {

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::{PendingDelivery, WaitCause};
-use postrider_core::dispatcher::{Action, Dispatcher, Protection};
+use postrider_core::dispatcher::{Action, Dispatcher, Protection, Terms};
 use postrider_core::id::{DeliveryKey, DestinationKey};
+use postrider_core::outcome::Category;
 use postrider_store::StoreError;
 use postrider_store::feed::Arrivals;
-use postrider_store::record::{DueDelivery, DuePage, DueQuery, Settlement};
+use postrider_store::record::{DueDelivery, DuePage, DueQuery, Next, Settlement};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::coop::consume_budget;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::attempt::{Done, attempt_safely};
+use super::attempt::{self, Done, attempt_safely};
 use super::control::Commands;
 use super::keep::{self, Keeping};
 use super::settle::{Settled, settle};
@@ -155,7 +156,7 @@ impl Run {
                         self.dispatcher.restore(destination, protection, now);
                     }
                     for destination in destinations {
-                        self.limit(destination);
+                        self.agree(destination);
                         self.dispatcher.spilled(destination, now);
                     }
                     return None;
@@ -175,6 +176,17 @@ impl Run {
         while let Some(action) = self.dispatcher.next_action(now) {
             match action {
                 Action::Start(delivery, payload, waited_for) => self.start(delivery, payload, waited_for),
+                Action::End(delivery, reason) => {
+                    let next = Next::Dead(reason, Category::NotAttempted);
+                    let entry = self.parts.directory.entry(delivery.destination);
+                    self.judge(attempt::settlement(
+                        &self.parts,
+                        entry.as_deref(),
+                        delivery,
+                        next,
+                        now,
+                    ));
+                }
                 Action::Refill {
                     destination,
                     skip,
@@ -225,15 +237,15 @@ impl Run {
     fn take_arrivals(&mut self, arrivals: Arrivals) {
         let now = self.parts.clock.now();
         for DueDelivery { delivery, payload } in arrivals.accepted {
-            self.limit(delivery.destination);
+            self.agree(delivery.destination);
             self.dispatcher.accepted(delivery, payload.map(Freight), now);
         }
         for delivery in arrivals.rescheduled.into_values() {
-            self.limit(delivery.destination);
+            self.agree(delivery.destination);
             self.dispatcher.rescheduled(delivery, now);
         }
         for destination in arrivals.spilled {
-            self.limit(destination);
+            self.agree(destination);
             self.dispatcher.spilled(destination, now);
         }
     }
@@ -246,26 +258,34 @@ impl Run {
         if done.pause && self.parts.directory.target(destination).is_some_and(disabled) {
             self.dispatcher.pause(destination, now);
         }
-        self.limit(destination);
+        self.agree(destination);
         let learned = self.dispatcher.finished(done.finished, now);
         let attempt = done
             .settlement
             .as_ref()
             .and_then(|settlement| settlement.attempt.as_ref());
         self.heed(destination, &learned, attempt, now);
-        if let Some(settlement) = done.settlement
-            && let Err(TrySendError::Full(_)) = self.judged.try_send(settlement)
-        {
+        if let Some(settlement) = done.settlement {
+            self.judge(settlement);
+        }
+    }
+
+    fn judge(&self, settlement: Settlement) {
+        if let Err(TrySendError::Full(_)) = self.judged.try_send(settlement) {
             // A settler that is gone is noticed by the loop. Starting again from the store loses nothing.
             panic!("more results are unsettled than the dispatcher's bounds allow");
         }
     }
 
-    /// Tells the dispatcher how many requests per second the destination's owner allows now.
-    fn limit(&mut self, destination: DestinationKey) {
+    /// Tells the dispatcher what the destination's owner wants now.
+    pub(super) fn agree(&mut self, destination: DestinationKey) {
         if let Some(target) = self.parts.directory.target(destination) {
             let now = self.parts.clock.now();
-            self.dispatcher.limit(destination, target.rate_limit, now);
+            let terms = Terms {
+                rate_limit: target.rate_limit,
+                patience: target.policy.patience(),
+            };
+            self.dispatcher.agree(destination, terms, now);
         }
     }
 

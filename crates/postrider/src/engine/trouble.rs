@@ -8,7 +8,7 @@ use postrider_core::id::DestinationKey;
 use postrider_core::time::Timestamp;
 use postrider_store::record::NewAttempt;
 
-use super::control::Command;
+use super::control::{Command, Reason};
 use super::run::Run;
 
 /// Bytes of an answer that a reason quotes.
@@ -62,6 +62,19 @@ impl Run {
             }
             Command::Worst(limit, answer) => {
                 let _ = answer.send(self.dispatcher.worst(limit, now));
+            }
+            Command::Changed(destination, reason) => {
+                if self.dispatcher.has_lane(destination) {
+                    self.agree(destination);
+                }
+                if reason == Reason::Request {
+                    self.dispatcher.hurry(destination, now);
+                }
+            }
+            Command::PoliciesChanged => {
+                for destination in self.dispatcher.destinations() {
+                    self.agree(destination);
+                }
             }
             Command::Reset(destination, answer) => {
                 if self.dispatcher.reset(destination, now) == Change::Closed {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::delivery::{PendingDelivery, Plan, Progress};
-use postrider_core::dispatcher::{Action, Dispatcher, DispatcherConfig, Finished, Payload};
+use postrider_core::delivery::{DeadReason, PendingDelivery, Plan, Progress};
+use postrider_core::dispatcher::{Action, Dispatcher, DispatcherConfig, Finished, Payload, Terms};
 use postrider_core::hash;
 use postrider_core::id::{DeliveryKey, DestinationKey, EventKey, TenantKey, first_key_at};
 use postrider_core::outcome::{ErrorKind, Outcome};
@@ -98,7 +98,7 @@ impl Payload for Weightless {
 enum Event {
     Publish(u32),
     Answer {
-        delivery: PendingDelivery,
+        delivery: Box<PendingDelivery>,
         outcome: Outcome,
         latency: Duration,
         worked: bool,
@@ -133,6 +133,11 @@ pub fn play(scenario: &Scenario) -> Tally {
         recovers_at: START.plus(scenario.receiver.outage),
         tally: Tally::default(),
     };
+    let terms = Terms {
+        patience: scenario.policy.patience(),
+        ..Terms::default()
+    };
+    world.dispatcher.agree(DestinationKey(1), terms, START);
     world.schedule_publishes();
     while world.step() {}
     world.tally.time_to_success.sort_unstable();
@@ -175,7 +180,7 @@ impl World<'_> {
                     worked,
                 } => {
                     self.working -= u32::from(worked);
-                    self.answered(delivery, &outcome, latency);
+                    self.answered(*delivery, &outcome, latency);
                 }
             }
         }
@@ -206,6 +211,7 @@ impl World<'_> {
         while let Some(action) = self.dispatcher.next_action(self.now) {
             match action {
                 Action::Start(delivery, ..) => self.request(delivery),
+                Action::End(delivery, reason) => self.end(delivery, reason),
                 Action::Refill {
                     destination,
                     skip,
@@ -243,7 +249,7 @@ impl World<'_> {
         self.push(
             self.now.plus(latency),
             Event::Answer {
-                delivery,
+                delivery: Box::new(delivery),
                 outcome,
                 latency,
                 worked,
@@ -294,6 +300,13 @@ impl World<'_> {
             .settled([(delivery.destination, delivery.key)], self.now);
     }
 
+    fn end(&mut self, delivery: PendingDelivery, reason: DeadReason) {
+        self.rows.remove(&(delivery.plan.due_at, delivery.key));
+        *self.tally.dead.entry(reason).or_default() += 1;
+        self.dispatcher
+            .settled([(delivery.destination, delivery.key)], self.now);
+    }
+
     fn succeeded(&mut self, delivery: &PendingDelivery) {
         let second = self.now.since(START).as_secs();
         *self.tally.successes.entry(second).or_default() += 1;
@@ -309,6 +322,8 @@ impl World<'_> {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::policy::{Policies, PolicyChoice};
+
     use super::*;
 
     fn scenario(deliveries: u32, outage: Duration) -> Scenario {
@@ -344,6 +359,24 @@ mod tests {
             "half an hour is within the standard policy"
         );
         assert!(tally.drained_after.is_some());
+    }
+
+    #[test]
+    fn a_policy_that_does_not_wait_for_the_breaker_ends_what_is_due_meanwhile() {
+        let written = r#"{"while_open": "dead_letter"}"#;
+        let choice = PolicyChoice::read(written).unwrap();
+        let effective = Policies::default().effective(Some(&choice)).unwrap();
+        let tally = play(&Scenario {
+            policy: Arc::new(effective.policy),
+            ..scenario(2_000, Duration::from_secs(1_800))
+        });
+        let open = tally.dead[&DeadReason::CircuitOpen];
+        assert_eq!(tally.succeeded + tally.dead_letters(), 2_000);
+        assert!(
+            open >= 1_990,
+            "all but those that opened it and the probe: {open}"
+        );
+        assert!(tally.succeeded >= 1, "the probe arrives in the end");
     }
 
     #[test]
