@@ -24,6 +24,8 @@ pub(super) struct Owned {
     pub(super) unsettled: u32,
     /// Somebody asked for it while it was out or unsettled: it is due again when that is done.
     pub(super) renewed: Option<Box<PendingDelivery>>,
+    /// Somebody ended it while it was out: what its policy plans is not wanted any more.
+    pub(super) withdrawn: bool,
 }
 
 impl Owned {
@@ -300,7 +302,7 @@ impl<P: Payload> Lane<P> {
         owned.renewed.map(|delivery| *delivery)
     }
 
-    fn depart(&mut self, key: DeliveryKey) {
+    pub(super) fn depart(&mut self, key: DeliveryKey) {
         if let Rest::Reading { departed, .. } = &mut self.rest {
             departed.insert(key);
         }

@@ -15,6 +15,8 @@ mod protection;
 mod recovery;
 #[path = "seeds_tests.rs"]
 mod seeds;
+#[path = "withdrawn_tests.rs"]
+mod withdrawn;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 

@@ -12,6 +12,7 @@ mod json;
 mod open;
 mod queue;
 mod read;
+mod replay_spec;
 mod rows;
 mod schema;
 mod store;

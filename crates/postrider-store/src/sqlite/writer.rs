@@ -206,6 +206,7 @@ impl Writer {
         let Effects {
             accepted,
             rescheduled,
+            withdrawn,
             pending,
             dead,
             ended,
@@ -226,6 +227,9 @@ impl Writer {
         }
         for delivery in rescheduled.drain(..) {
             self.feed.rescheduled(delivery);
+        }
+        for (delivery, destination) in withdrawn.drain(..) {
+            self.feed.withdrawn(delivery, destination);
         }
     }
 }
