@@ -25,6 +25,9 @@ pub struct Arrivals {
     pub accepted: Vec<DueDelivery>,
     /// Changed behind the engine's back (a manual retry): forget the old plan, use this one.
     pub rescheduled: HashMap<DeliveryKey, PendingDelivery>,
+    /// Ended behind the engine's back (made a dead letter or canceled by hand), with their destinations: forget them. None of
+    /// them is in `rescheduled`.
+    pub withdrawn: HashMap<DeliveryKey, DestinationKey>,
     /// Destinations with pending rows in the store that did not fit here.
     pub spilled: HashSet<DestinationKey>,
 }
@@ -33,7 +36,10 @@ impl Arrivals {
     /// Whether there is nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.accepted.is_empty() && self.rescheduled.is_empty() && self.spilled.is_empty()
+        self.accepted.is_empty()
+            && self.rescheduled.is_empty()
+            && self.withdrawn.is_empty()
+            && self.spilled.is_empty()
     }
 }
 
@@ -75,10 +81,23 @@ impl Feed {
     /// Called by a store after it gave a delivery another plan on request.
     pub fn rescheduled(&self, delivery: PendingDelivery) {
         let mut waiting = self.inner.waiting.lock();
+        waiting.arrivals.withdrawn.remove(&delivery.key);
         if waiting.arrivals.rescheduled.len() < MAX_WAITING {
             waiting.arrivals.rescheduled.insert(delivery.key, delivery);
         } else {
             waiting.arrivals.spilled.insert(delivery.destination);
+        }
+        drop(waiting);
+        self.inner.arrived.notify_one();
+    }
+
+    /// Called by a store after it ended a pending delivery on request. When the engine is so far behind that it does not fit,
+    /// the delivery may be sent once more.
+    pub fn withdrawn(&self, delivery: DeliveryKey, destination: DestinationKey) {
+        let mut waiting = self.inner.waiting.lock();
+        waiting.arrivals.rescheduled.remove(&delivery);
+        if waiting.arrivals.withdrawn.len() < MAX_WAITING {
+            waiting.arrivals.withdrawn.insert(delivery, destination);
         }
         drop(waiting);
         self.inner.arrived.notify_one();
@@ -143,6 +162,24 @@ mod tests {
         let arrivals = feed.arrivals().await;
         assert_eq!(arrivals.accepted.len(), MAX_WAITING);
         assert_eq!(arrivals.spilled.len(), 3);
+    }
+
+    #[test]
+    fn the_last_word_on_a_delivery_counts() {
+        let feed = Feed::default();
+        let DueDelivery { delivery, .. } = delivery(4);
+        feed.rescheduled(delivery);
+        feed.withdrawn(delivery.key, delivery.destination);
+        let arrivals = feed.take();
+        assert_eq!(arrivals.rescheduled.len(), 0);
+        assert_eq!(
+            arrivals.withdrawn,
+            HashMap::from([(DeliveryKey(4), DestinationKey(1))])
+        );
+        feed.withdrawn(delivery.key, delivery.destination);
+        feed.rescheduled(delivery);
+        let arrivals = feed.take();
+        assert_eq!((arrivals.rescheduled.len(), arrivals.withdrawn.len()), (1, 0));
     }
 
     #[tokio::test]

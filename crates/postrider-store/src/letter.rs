@@ -7,14 +7,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use postrider_core::delivery::DeadReason;
+use bytes::Bytes;
+use postrider_core::delivery::{DeadReason, DeliveryStatus};
 use postrider_core::id::{ContextKey, DeliveryKey, DestinationKey};
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::page::{PageRequest, TimeRange};
-use crate::record::Event;
+use crate::record::{Event, Metadata, NewAttempt};
 
 /// What was in force when a delivery died, as JSON text: its destination's configuration, and the retry policy. It holds
 /// custom headers, which may be secret: sealed at rest, and `Debug` shows `***`. Cheap to clone.
@@ -160,4 +161,88 @@ pub struct DeadLetterDetail {
     pub event: Event,
     /// What was in force; absent for one that died before that was kept.
     pub context: Option<DeadContext>,
+}
+
+/// What a step of a purge did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purged {
+    /// Dead letters removed.
+    pub removed: u64,
+    /// Where the next step begins; `None` when everything up to the bound was looked at.
+    pub next: Option<i64>,
+}
+
+/// What became of a request to end a pending delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawn {
+    /// It has ended as asked, and the engine has been told.
+    Done,
+    /// It is not pending.
+    NotPending(DeliveryStatus),
+    /// There is none of this id.
+    Missing,
+}
+
+/// What retention removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetentionKind {
+    /// Events with everything that belongs to them, unless a delivery of theirs is pending or dead.
+    Events,
+    /// Attempts, unless their delivery is pending or dead.
+    Attempts,
+    /// Dead letters with their attempts.
+    DeadLetters,
+}
+
+/// What a step of retention did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Expired {
+    /// Events, attempts or dead letters removed.
+    pub removed: u64,
+    /// Whether another step may find more to do.
+    pub more: bool,
+}
+
+/// A dead letter from an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedLetter {
+    /// Id of the tenant, which must exist.
+    pub tenant_id: String,
+    /// Public id of the destination, which must exist.
+    pub destination_id: String,
+    /// Id of the event. One that the tenant has is not changed.
+    pub event_id: String,
+    /// Topic of the event.
+    pub topic: String,
+    /// When the event happened.
+    pub time: Timestamp,
+    /// Metadata of the event.
+    pub metadata: Metadata,
+    /// The bytes of the event.
+    pub data: Bytes,
+    /// Whether failures are retried.
+    pub retryable: bool,
+    /// Why it is dead.
+    pub reason: DeadReason,
+    /// Category of its last outcome.
+    pub category: Category,
+    /// Its attempts, the first one first.
+    pub attempts: Vec<NewAttempt>,
+    /// What was in force when it died.
+    pub context: Option<DeadContext>,
+}
+
+/// What became of a dead letter from an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Imported {
+    /// It is a dead letter again, with this delivery id.
+    Imported(String),
+    /// The event has a delivery to this destination already, whatever its status.
+    Duplicate,
+    /// There is no such tenant.
+    TenantMissing,
+    /// The tenant has no such destination.
+    DestinationMissing,
+    /// The tenant has an event of this id that has no place for another delivery.
+    NoPlace,
 }

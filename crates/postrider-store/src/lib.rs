@@ -10,6 +10,7 @@ pub mod feed;
 pub mod letter;
 pub mod page;
 pub mod record;
+pub mod replay;
 pub mod seal;
 pub mod sqlite;
 mod store;

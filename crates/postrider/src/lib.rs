@@ -7,5 +7,6 @@ pub mod config;
 pub mod courier;
 pub mod directory;
 pub mod engine;
+pub mod letters;
 pub mod simulate;
 pub mod telemetry;

@@ -28,6 +28,8 @@ pub(super) struct Owned {
     pub(super) succeeded: bool,
     /// Somebody asked for it while it was out or unsettled: it is due again when that is done.
     pub(super) renewed: Option<Box<PendingDelivery>>,
+    /// Somebody ended it while it was out: what its policy plans is not wanted any more.
+    pub(super) withdrawn: bool,
 }
 
 impl Owned {
@@ -316,7 +318,7 @@ impl<P: Payload> Lane<P> {
         owned.wanted()
     }
 
-    fn depart(&mut self, key: DeliveryKey) {
+    pub(super) fn depart(&mut self, key: DeliveryKey) {
         if let Rest::Reading { departed, .. } = &mut self.rest {
             departed.insert(key);
         }

@@ -201,7 +201,10 @@ impl<P: Payload> Dispatcher<P> {
         }
         let withdrawn = lane.withdraw(delivery.key);
         match lane.owned.get_mut(&delivery.key) {
-            Some(owned) if owned.in_flight || owned.unsettled > 0 => owned.renewed = Some(Box::new(delivery)),
+            Some(owned) if owned.in_flight || owned.unsettled > 0 => {
+                owned.renewed = Some(Box::new(delivery));
+                owned.withdrawn = false;
+            }
             Some(_) | None => {
                 let payload = withdrawn.as_ref().and_then(|waiting| waiting.payload.clone());
                 self.requeue(delivery, payload, true, now);
@@ -211,6 +214,23 @@ impl<P: Payload> Dispatcher<P> {
             self.queued -= 1;
             self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
         }
+        self.list(destination);
+    }
+
+    /// Somebody ended a delivery: it does not start any more. One that is out comes back as always, and is not tried again.
+    pub fn withdrawn(&mut self, destination: DestinationKey, key: DeliveryKey, now: Timestamp) {
+        let lane = self.lane(destination, now);
+        let waiting = lane.withdraw(key);
+        lane.depart(key);
+        if let Some(owned) = lane.owned.get_mut(&key) {
+            owned.renewed = None;
+            owned.withdrawn = owned.in_flight;
+        }
+        if let Some(waiting) = waiting {
+            self.queued -= 1;
+            self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
+        }
+        self.forget_if_idle(destination, key, now);
         self.list(destination);
     }
 
@@ -272,7 +292,10 @@ impl<P: Payload> Dispatcher<P> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let owned = lane.owned.entry(key).or_default();
         // Somebody asked for it meanwhile: that replaces what the policy planned, as soon as this result is committed.
-        let again = finished.again.filter(|_| owned.renewed.is_none());
+        let again = finished
+            .again
+            .filter(|_| owned.renewed.is_none() && !owned.withdrawn);
+        owned.withdrawn = false;
         owned.in_flight = false;
         owned.unsettled += u32::from(finished.unsettled);
         if let Some(outcome) = &finished.outcome {

@@ -17,6 +17,8 @@ mod recovery;
 mod renewed;
 #[path = "seeds_tests.rs"]
 mod seeds;
+#[path = "withdrawn_tests.rs"]
+mod withdrawn;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 

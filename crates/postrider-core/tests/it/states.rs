@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use postrider_core::breaker::{BreakerState, OpenKind};
 use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
 use postrider_core::outcome::{Category, ErrorKind};
+use postrider_core::replay::ReplayState;
 
 const PAGE: &str = include_str!("../../../../docs/states.md");
 
@@ -60,6 +61,7 @@ fn every_word_has_its_row() {
     assert_eq!(first_column("Error"), words(ErrorKind::ALL));
     assert_eq!(first_column("Circuit breaker"), words(BreakerState::ALL));
     assert_eq!(first_column("Breaker trigger"), words(OpenKind::ALL));
+    assert_eq!(first_column("Replay"), words(ReplayState::ALL));
 }
 
 #[test]
@@ -68,6 +70,7 @@ fn every_state_is_drawn() {
         drawn("Delivery status"),
         words(DeliveryStatus::ALL).into_iter().collect()
     );
+    assert_eq!(drawn("Replay"), words(ReplayState::ALL).into_iter().collect());
     assert_eq!(
         drawn("Circuit breaker"),
         words(BreakerState::ALL).into_iter().collect()

@@ -13,6 +13,7 @@ mod json;
 mod open;
 mod queue;
 mod read;
+mod replay_spec;
 mod rows;
 mod schema;
 mod store;

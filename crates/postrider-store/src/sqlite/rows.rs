@@ -26,6 +26,11 @@ pub(super) const fn is_retryable(flags: i64) -> bool {
     flags & RETRYABLE != 0
 }
 
+/// Whether `flags` say that it is part of a replay.
+pub(super) const fn is_replayed(flags: i64) -> bool {
+    flags & REPLAYED != 0
+}
+
 /// Reads a row of `pending` that was selected as [`PENDING_COLUMNS`].
 pub(super) fn pending(row: &Row<'_>) -> Result<PendingDelivery, Fault> {
     let event = EventKey(row.get(1)?);

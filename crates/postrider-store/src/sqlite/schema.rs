@@ -234,6 +234,10 @@ pub(super) mod meta {
     pub(in crate::sqlite) const EVENTS_INDEXED_UPTO: &str = "events_indexed_upto";
     /// Listing tables of attempts hold everything up to this key.
     pub(in crate::sqlite) const ATTEMPTS_INDEXED_UPTO: &str = "attempts_indexed_upto";
+    /// Retention has removed, or noted to look at again, every event up to this key.
+    pub(in crate::sqlite) const EVENTS_EXPIRED_UPTO: &str = "events_expired_upto";
+    /// Retention has removed every attempt up to this key that a later one or its event will not take along.
+    pub(in crate::sqlite) const ATTEMPTS_EXPIRED_UPTO: &str = "attempts_expired_upto";
     /// The most by which an event's own time ever was later than its acceptance.
     pub(in crate::sqlite) const EVENT_TIME_AHEAD_MS: &str = "event_time_ahead_ms";
     /// The most by which an event's own time ever was earlier than its acceptance.

@@ -219,6 +219,7 @@ impl Writer {
         let Effects {
             accepted,
             rescheduled,
+            withdrawn,
             pending,
             dead,
             ended,
@@ -239,6 +240,9 @@ impl Writer {
         }
         for delivery in rescheduled.drain(..) {
             self.feed.rescheduled(delivery);
+        }
+        for (delivery, destination) in withdrawn.drain(..) {
+            self.feed.withdrawn(delivery, destination);
         }
     }
 }

@@ -26,6 +26,17 @@ pub(super) struct Include {
 }
 
 impl Include {
+    /// Request and response.
+    pub(super) const fn exchange() -> Self {
+        Self {
+            event: false,
+            event_data: false,
+            destination: false,
+            response_data: true,
+            request_data: true,
+        }
+    }
+
     /// From `include=event,response_data` or its array forms; unknown words are ignored.
     pub(super) fn from_query(query: &Query) -> Self {
         let mut include = Self::default();

@@ -16,6 +16,8 @@ pub(super) enum List {
     Attempts,
     /// By delivery key.
     Deliveries,
+    /// By serial of death.
+    DeadLetters,
 }
 
 impl List {
@@ -25,6 +27,7 @@ impl List {
             Self::Events => (IdKind::Event, "evt"),
             Self::Attempts => (IdKind::Attempt, "att"),
             Self::Deliveries => (IdKind::Delivery, "dlv"),
+            Self::DeadLetters => (IdKind::Delivery, "ded"),
         }
     }
 

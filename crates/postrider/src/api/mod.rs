@@ -10,6 +10,7 @@ mod attempts;
 mod auth;
 mod catalog;
 mod cursor;
+mod dead_letters;
 mod deliveries;
 mod destination_body;
 mod destination_health;
@@ -174,6 +175,10 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/attempts/{attempt_id}", get(attempts::get))
         .route("/deliveries", get(deliveries::list))
         .route("/deliveries/{delivery_id}", get(deliveries::get))
+        .route("/dead-letters", get(dead_letters::list))
+        .route("/dead-letters/summary", get(dead_letters::summary::get))
+        .route("/dead-letters/export", get(dead_letters::export::get))
+        .route("/dead-letters/{delivery_id}", get(dead_letters::show::get))
         .route("/retry", post(retry::retry))
         .route("/retry-policies", get(retry_policies::list))
         .route("/retry-policies/preview", post(retry_policies::preview))

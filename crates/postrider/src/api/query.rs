@@ -110,17 +110,18 @@ impl Query {
                 "[lte]" => &mut range.lte,
                 "[lt]" => &mut range.lt,
                 _ if rest.is_empty() || rest.starts_with('[') => {
-                    faults.push((
-                        key.clone(),
-                        "must be one of: time[gte], time[gt], time[lte], time[lt]",
-                    ));
+                    let text = format!("must be one of: {name}[gte], {name}[gt], {name}[lte], {name}[lt]");
+                    faults.push((key.clone(), text));
                     continue;
                 }
                 _ => continue,
             };
             match Timestamp::parse(value) {
                 Ok(instant) => *bound = Some(instant),
-                Err(_) => faults.push((key.clone(), "must be an RFC 3339 date-time or YYYY-MM-DD")),
+                Err(_) => {
+                    let text = "must be an RFC 3339 date-time or YYYY-MM-DD".to_owned();
+                    faults.push((key.clone(), text));
+                }
             }
         }
         for (key, text) in faults {

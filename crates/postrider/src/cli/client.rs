@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,7 +16,7 @@ use url::Url;
 
 use super::options::Server;
 
-/// For a whole request.
+/// For a whole request, or between two pieces of a long answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Answers beyond this are refused.
 const MAX_ANSWER: usize = 64 << 20;
@@ -69,23 +70,91 @@ pub fn request(
     path_and_query: &str,
     body: Vec<u8>,
 ) -> anyhow::Result<Answer> {
-    let base = server.url.trim_end_matches('/');
-    let url = Url::parse(&format!("{base}{path_and_query}"))
-        .with_context(|| format!("read {base:?} as the server's address such as http://127.0.0.1:3333"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("start a runtime")?;
-    runtime.block_on(async {
-        let exchange = exchange(&url, &server.api_key, method, body);
-        let answer = tokio::time::timeout(TIMEOUT, exchange).await;
-        answer
-            .unwrap_or_else(|_| Err(anyhow!("it did not answer within {} s", TIMEOUT.as_secs())))
-            .with_context(|| format!("talk to the server at {base} (is it running? see --url)"))
+    runtime()?.block_on(ask(server, method, path_and_query, body))
+}
+
+/// The same, for commands that wait for something else meanwhile.
+///
+/// # Errors
+/// When no answer arrives; the text names the server.
+pub async fn ask(
+    server: &Server,
+    method: Method,
+    path_and_query: &str,
+    body: Vec<u8>,
+) -> anyhow::Result<Answer> {
+    let exchange = async {
+        let answer = open(&address(server, path_and_query)?, &server.api_key, method, body).await?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
+        Ok(Answer { status, body })
+    };
+    in_time(exchange).await.with_context(|| talk(server))
+}
+
+/// Gets an answer of any length, piece by piece.
+///
+/// # Errors
+/// When it breaks off, when nothing comes for a while, and with the server's message when the status is not 2xx.
+pub fn download(
+    server: &Server,
+    path_and_query: &str,
+    mut piece: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let url = address(server, path_and_query)?;
+        let opened = in_time(open(&url, &server.api_key, Method::GET, Vec::new())).await;
+        let mut answer = opened.with_context(|| talk(server))?;
+        let status = answer.status().as_u16();
+        if !(200..300).contains(&status) {
+            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+            let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
+            return Answer { status, body }.json().map(drop);
+        }
+        while let Some(frame) = in_time(async { Ok(answer.frame().await) })
+            .await
+            .with_context(|| talk(server))?
+        {
+            let frame = frame.context("read the answer to its end: it broke off")?;
+            if let Some(data) = frame.data_ref() {
+                piece(data)?;
+            }
+        }
+        Ok(())
     })
 }
 
-async fn exchange(url: &Url, api_key: &str, method: Method, body: Vec<u8>) -> anyhow::Result<Answer> {
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start a runtime")
+}
+
+fn address(server: &Server, path_and_query: &str) -> anyhow::Result<Url> {
+    let base = server.url.trim_end_matches('/');
+    Url::parse(&format!("{base}{path_and_query}"))
+        .with_context(|| format!("read {base:?} as the server's address such as http://127.0.0.1:3333"))
+}
+
+fn talk(server: &Server) -> String {
+    let base = server.url.trim_end_matches('/');
+    format!("talk to the server at {base} (is it running? see --url)")
+}
+
+async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::time::timeout(TIMEOUT, work)
+        .await
+        .unwrap_or_else(|_| Err(anyhow!("it did not answer within {} s", TIMEOUT.as_secs())))
+}
+
+async fn open(
+    url: &Url,
+    api_key: &str,
+    method: Method,
+    body: Vec<u8>,
+) -> anyhow::Result<http::Response<Incoming>> {
     let host = url.host_str().context("find a host in the address")?;
     let port = url
         .port_or_known_default()
@@ -126,19 +195,11 @@ fn tls() -> anyhow::Result<tokio_rustls::TlsConnector> {
     Ok(Arc::new(config).into())
 }
 
-async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Answer>
+async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<http::Response<Incoming>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let answer = sender.send_request(request).await?;
-    let status = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), MAX_ANSWER);
-    let body = body
-        .collect()
-        .await
-        .map_err(|error| anyhow!("{error}"))?
-        .to_bytes();
-    Ok(Answer { status, body })
+    Ok(sender.send_request(request).await?)
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::client;
 use super::options::{Server, ServerArgs};
-use super::output::{plain, say, table};
+use super::output::{plain, say, shown, table};
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -127,7 +127,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         return Ok(say(&both.to_string())?);
     }
     for name in ["id", "tenant_id", "topic", "time", "metadata", "data"] {
-        say(&format!("{name:<12}{}", plain(&shown(&event[name]))))?;
+        say(&format!("{name:<12}{}", shown(&event[name])))?;
     }
     say(&format!("{:<12}{}\n", "deliveries", deliveries(&event)))?;
     let rows: Vec<Vec<String>> = attempts["models"]
@@ -144,7 +144,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
                 "duration_ms",
             ]
             .iter()
-            .map(|name| plain(&shown(&attempt[*name])))
+            .map(|name| shown(&attempt[*name]))
             .collect()
         })
         .collect();
@@ -160,14 +160,6 @@ fn ask(server: &Server, path_and_query: &str) -> anyhow::Result<Value> {
 
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// `2 succeeded, 1 pending`, from the event's delivery summary; how many destinations it goes to without one.

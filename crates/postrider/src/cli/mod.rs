@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod completions;
+pub mod dead_letters;
 pub mod dev;
 pub mod doctor;
 pub mod events;
@@ -63,6 +64,8 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
     Events(events::EventsArgs),
+    /// Understand and export what could not be delivered
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// Look at what a retry policy does, attempt by attempt
     Policy(policy::PolicyArgs),
     /// See what a retry policy does to a receiver that comes back
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::DeadLetters(args) => dead_letters::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Doctor(args) => doctor::run(&args),

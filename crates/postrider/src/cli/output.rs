@@ -49,6 +49,26 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A value of an answer for people: text without its quotes, nothing for `null`, safe for a terminal.
+#[must_use]
+pub fn shown(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => plain(text),
+        other => plain(&other.to_string()),
+    }
+}
+
+/// At most so many characters, with a mark where some are left out.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
 /// Text of others for a terminal: control characters, which could move the cursor or worse, become spaces.
 #[must_use]
 pub fn plain(text: &str) -> String {
@@ -71,6 +91,12 @@ mod tests {
             table(&["ID", "TOPIC"], &rows),
             "ID     TOPIC\nevt_1  order.paid\né      x"
         );
+    }
+
+    #[test]
+    fn long_texts_are_shortened_by_characters() {
+        assert_eq!(shortened("äöü", 3), "äöü");
+        assert_eq!(shortened("äöüß", 3), "äö…");
     }
 
     #[test]

@@ -240,6 +240,9 @@ impl Run {
             self.agree(delivery.destination);
             self.dispatcher.accepted(delivery, payload.map(Freight), now);
         }
+        for (delivery, destination) in arrivals.withdrawn {
+            self.dispatcher.withdrawn(destination, delivery, now);
+        }
         for delivery in arrivals.rescheduled.into_values() {
             self.agree(delivery.destination);
             self.dispatcher.rescheduled(delivery, now);

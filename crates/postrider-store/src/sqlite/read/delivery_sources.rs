@@ -147,7 +147,7 @@ fn pending_of_destination(destination: i64) -> Source {
     )
 }
 
-fn of_destination(destination: i64, indexed: i64) -> [Source; 3] {
+pub(super) fn of_destination(destination: i64, indexed: i64) -> [Source; 3] {
     [
         select!(
             "SELECT key FROM delivery_by_destination WHERE destination = ?4 AND key > ?1 AND key < ?2",

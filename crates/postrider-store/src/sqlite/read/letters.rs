@@ -17,7 +17,7 @@ use crate::letter::{
     DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
     DeadLetterQuery,
 };
-use crate::page::{Page, TimeRange};
+use crate::page::{Cursor, Direction, Page, PageRequest, TimeRange};
 use crate::seal::SealKey;
 use crate::sqlite::failure::Fault;
 use crate::sqlite::rows;
@@ -30,7 +30,7 @@ const HOUR_MS: i64 = 3_600_000;
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) serial: i64,
-    pub(super) key: DeliveryKey,
+    key: DeliveryKey,
     event: EventKey,
     tenant: i64,
     pub(super) destination: i64,
@@ -61,7 +61,7 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
 /// A filter with its names as the integers that rows hold.
 pub(super) struct Admission {
     tenants: Among,
-    pub(super) destinations: Among,
+    destinations: Among,
     topics: Among,
     reasons: Among,
     categories: Among,
@@ -132,6 +132,14 @@ impl Admission {
         )]
     }
 
+    /// The same for one destination.
+    pub(super) fn sources_of(&self, destination: i64) -> Vec<Source> {
+        match &self.named {
+            Some(named) => vec![Source::Keys(named.clone())],
+            None => vec![of_destination(destination)],
+        }
+    }
+
     /// Shows `see` every dead letter that is admitted, destinations or tenants one after the other.
     pub(super) fn each(&self, conn: &Connection, mut see: impl FnMut(&Stored)) -> Result<(), Fault> {
         let span = self.span();
@@ -188,7 +196,7 @@ fn named(conn: &Connection, ids: &IdCodec, named: &[String]) -> Result<Option<Ve
     Ok(Some(serials))
 }
 
-pub(super) fn of_destination(destination: i64) -> Source {
+fn of_destination(destination: i64) -> Source {
     select!(
         "SELECT serial FROM dead INDEXED BY dead_destination WHERE destination = ?4 AND serial > ?1 AND serial < ?2",
         "serial",
@@ -235,6 +243,30 @@ pub(in crate::sqlite) fn list(
             _ => Ok(None),
         },
     )
+}
+
+/// Serials of the next dead letters that a filter admits, at most `limit`, after one serial and up to another; and where the
+/// following ones begin.
+pub(in crate::sqlite) fn serials(
+    conn: &Connection,
+    ids: &IdCodec,
+    filter: &DeadLetterFilter,
+    (after, upper): (i64, i64),
+    limit: u32,
+    until: Instant,
+) -> Result<(Vec<i64>, Option<i64>), Fault> {
+    let admission = Admission::new(conn, ids, filter)?;
+    let page = PageRequest {
+        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+        direction: Direction::Ascending,
+        cursor: Cursor::After(after),
+    };
+    let span = admission.span().and(Span::upto(upper));
+    let page = walk::page(conn, &admission.sources(), span, &page, until, |serial| {
+        let row = by_serial(conn, serial)?;
+        Ok(row.filter(|row| admission.admits(row)).map(|row| row.serial))
+    })?;
+    Ok((page.rows, page.next))
 }
 
 /// How many a filter admits.

@@ -17,6 +17,7 @@ pub(super) mod letters;
 mod lookup;
 pub(super) mod policies;
 pub(super) mod protection;
+pub(super) mod replays;
 pub(super) mod stats;
 mod walk;
 

@@ -4,6 +4,7 @@
 //! throughput. Keys are given in commit order, so one mark says what is listed: rows up to it are in the tables, those after
 //! it are found by their key. Mark and rows move in one transaction, so a crash neither loses nor repeats any.
 
+use postrider_core::delivery::PendingDelivery;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::sqlite::failure::Fault;
@@ -35,6 +36,15 @@ pub(in crate::sqlite) fn list_events(conn: &Connection) -> Result<usize, Fault> 
         .execute((from, upto))?;
     schema::put_number(conn, meta::EVENTS_INDEXED_UPTO, upto)?;
     Ok(events + deliveries)
+}
+
+/// Lists one delivery whose key was passed already.
+pub(super) fn list_delivery(conn: &Connection, delivery: &PendingDelivery) -> Result<(), Fault> {
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO delivery_by_destination(destination, key, event) VALUES (?1, ?2, ?3)",
+    )?
+    .execute((delivery.destination.0, delivery.key.0, delivery.event.0))?;
+    Ok(())
 }
 
 /// The last key of the events that make one step: bounded in deliveries too, since an event may have thousands.

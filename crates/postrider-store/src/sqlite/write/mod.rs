@@ -6,22 +6,28 @@
 
 pub(super) mod accept;
 pub(super) mod destinations;
+pub(super) mod expire;
+pub(super) mod import;
 pub(super) mod index;
 pub(super) mod letters;
 pub(super) mod names;
 pub(super) mod policies;
 pub(super) mod protection;
+pub(super) mod remove;
+pub(super) mod replays;
 pub(super) mod retry;
 pub(super) mod settle;
 mod statements;
 pub(super) mod sweep;
 pub(super) mod tenants;
+pub(super) mod withdraw;
 
 use postrider_core::delivery::PendingDelivery;
-use postrider_core::id::{IdCodec, first_key_at};
+use postrider_core::id::{DeliveryKey, DestinationKey, IdCodec, first_key_at};
 use postrider_core::time::Timestamp;
 use rusqlite::Connection;
 
+use self::expire::Rounds;
 use self::names::Names;
 use self::statements::Statements;
 use super::failure::Fault;
@@ -36,6 +42,8 @@ pub(super) struct Effects {
     pub(super) accepted: Vec<DueDelivery>,
     /// Given another plan on request, for the feed.
     pub(super) rescheduled: Vec<PendingDelivery>,
+    /// Ended on request, for the feed.
+    pub(super) withdrawn: Vec<(DeliveryKey, DestinationKey)>,
     /// Change of the number of pending deliveries.
     pub(super) pending: i64,
     /// Change of the number of dead letters.
@@ -118,6 +126,8 @@ pub(super) struct Work<'c> {
     pub(super) effects: Effects,
     /// Deleted destinations whose pending deliveries are still to be canceled.
     pub(super) unswept: Vec<i64>,
+    /// Where retention goes on with what it has passed over.
+    pub(super) rounds: Rounds,
     /// A transaction was rolled back, and what it taught is not forgotten yet: nothing may be written.
     pub(super) is_stale: bool,
 }
@@ -136,6 +146,7 @@ impl<'c> Work<'c> {
             attempt_skew: attempt_skew(conn)?,
             effects: Effects::default(),
             unswept: sweep::unswept(conn)?,
+            rounds: Rounds::default(),
             is_stale: false,
         })
     }

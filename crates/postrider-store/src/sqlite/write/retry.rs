@@ -1,7 +1,7 @@
 //! A delivery attempted again because somebody asked.
 
 use postrider_core::delivery::{DelayCause, DeliveryStatus, PendingDelivery, Plan};
-use postrider_core::id::{DeliveryKey, DestinationKey};
+use postrider_core::id::{ContextKey, DeliveryKey, DestinationKey};
 use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
@@ -44,7 +44,7 @@ pub(in crate::sqlite) fn retry(
     let delivery = match status {
         DeliveryStatus::Pending => reschedule(work, key, now)?,
         DeliveryStatus::Succeeded | DeliveryStatus::Dead | DeliveryStatus::Canceled => {
-            revive(work, key, status, now)?
+            revive(work, key, status, Revival::default(), now)?
         }
     };
     work.effects.rescheduled.push(delivery);
@@ -61,20 +61,39 @@ fn reschedule(work: &mut Work<'_>, key: DeliveryKey, now: Timestamp) -> Result<P
     read_pending(work, key)
 }
 
-fn revive(
+/// With what a delivery is made pending again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Revival {
+    /// As part of a replay.
+    pub(super) replayed: bool,
+    /// With the configuration of this context.
+    pub(super) context: Option<ContextKey>,
+}
+
+/// Makes a delivery that has ended pending, due now, with a fresh window.
+pub(super) fn revive(
     work: &mut Work<'_>,
     key: DeliveryKey,
     status: DeliveryStatus,
+    revival: Revival,
     now: Timestamp,
 ) -> Result<PendingDelivery, Fault> {
     work.conn
         .prepare_cached(
             "INSERT INTO pending(key, event, tenant, destination, flags, due_at, tier, cause, attempts, window_start,
-                last_attempt)
-             SELECT key, event, tenant, destination, flags, ?2, ?3, ?4, attempts, ?2, last_attempt
+                last_attempt, context)
+             SELECT key, event, tenant, destination, (flags & ?5) | ?6, ?2, ?3, ?4, attempts, ?2, last_attempt, ?7
              FROM history WHERE key = ?1",
         )?
-        .execute((key.0, now.as_millis(), Plan::manual(now).tier.code(), DelayCause::Manual.code()))?;
+        .execute((
+            key.0,
+            now.as_millis(),
+            Plan::manual(now).tier.code(),
+            DelayCause::Manual.code(),
+            rows::flags(true, false),
+            rows::flags(false, revival.replayed),
+            revival.context.map(|key| key.0),
+        ))?;
     work.conn
         .prepare_cached("DELETE FROM history WHERE key = ?1")?
         .execute([key.0])?;
@@ -85,13 +104,16 @@ fn revive(
     read_pending(work, key)
 }
 
-/// A row that is there.
-pub(super) fn read_pending(work: &Work<'_>, key: DeliveryKey) -> Result<PendingDelivery, Fault> {
+/// A pending row, if it is there.
+pub(super) fn find_pending(work: &Work<'_>, key: DeliveryKey) -> Result<Option<PendingDelivery>, Fault> {
     let sql = format!("SELECT {} FROM pending WHERE key = ?1", rows::PENDING_COLUMNS);
     let mut statement = work.conn.prepare_cached(&sql)?;
     let mut found = statement.query([key.0])?;
-    let row = found
-        .next()?
-        .ok_or_else(|| Fault::corrupt("a pending delivery vanished inside its transaction"))?;
-    rows::pending(row)
+    found.next()?.map(rows::pending).transpose()
+}
+
+/// A row that is there.
+pub(super) fn read_pending(work: &Work<'_>, key: DeliveryKey) -> Result<PendingDelivery, Fault> {
+    find_pending(work, key)?
+        .ok_or_else(|| Fault::corrupt("a pending delivery vanished inside its transaction"))
 }

@@ -1,14 +1,14 @@
 //! Settling judged attempts: the attempt's row and the delivery's new state, in one transaction.
 
 use postrider_core::delivery::{DeadReason, DeliveryStatus, PendingDelivery, Plan, Progress};
-use postrider_core::id::AttemptKey;
+use postrider_core::id::{AttemptKey, ContextKey};
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
 use super::letters::Letter;
 use super::retry::read_pending;
-use super::{Work, letters};
+use super::{Work, letters, replays};
 use crate::record::{NewAttempt, Next, Settlement};
 use crate::sqlite::detail::Detail;
 use crate::sqlite::failure::Fault;
@@ -72,6 +72,8 @@ struct Row {
     last_attempt: Option<AttemptKey>,
     attempts: u32,
     window_start: Timestamp,
+    replayed: bool,
+    context: Option<ContextKey>,
 }
 
 fn settle_one(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> Result<(), Fault> {
@@ -114,7 +116,12 @@ fn settle_one(work: &mut Work<'_>, settlement: &Settlement, now: Timestamp) -> R
                 }
             };
             ended.last_attempt = record(work, settlement, row.last_attempt, ended.status, None, now)?;
-            end(work, delivery, &ended, now)
+            // It may have been put into a replay while this attempt was out.
+            let delivery = PendingDelivery {
+                replayed: row.replayed,
+                ..*delivery
+            };
+            end(work, &delivery, &ended, now)
         }
     }
 }
@@ -128,7 +135,7 @@ fn letter(
     category: Category,
     now: Timestamp,
 ) -> Result<Letter, Fault> {
-    let context = match settlement.delivery.context {
+    let context = match row.context {
         Some(key) => Some(key),
         None => letters::intern(work, settlement.context.as_ref(), now)?,
     };
@@ -147,6 +154,8 @@ fn find(work: &mut Work<'_>, delivery: &PendingDelivery) -> Result<Option<Row>, 
             last_attempt: row.get::<_, Option<i64>>(0)?.map(AttemptKey),
             attempts: row.get(1)?,
             window_start: window_start.map_or(delivery.event.accepted_at(), Timestamp::from_millis),
+            replayed: rows::is_replayed(row.get(3)?),
+            context: row.get::<_, Option<i64>>(4)?.map(ContextKey),
         })
     });
     Ok(found.optional()?)
@@ -294,8 +303,11 @@ pub(super) fn end(
         rows::window_start(&ended.progress, delivery.event),
         ended.last_attempt.map(|key| key.0),
     ))?;
-    match &ended.letter {
-        Some(letter) => letters::bury(work, delivery, letter, now),
-        None => Ok(()),
+    if let Some(letter) = &ended.letter {
+        letters::bury(work, delivery, letter, now)?;
     }
+    if delivery.replayed {
+        replays::item_ended(work, delivery.key, ended.status, now)?;
+    }
+    Ok(())
 }

@@ -35,7 +35,7 @@ impl<'c> Statements<'c> {
             // Without RETURNING, for which SQLite would make a temporary table each time.
             delete_pending: conn.prepare("DELETE FROM pending WHERE key = ?1")?,
             find_pending: conn
-                .prepare("SELECT last_attempt, attempts, window_start, flags FROM pending WHERE key = ?1")?,
+                .prepare("SELECT last_attempt, attempts, window_start, flags, context FROM pending WHERE key = ?1")?,
             retry_pending: conn.prepare(
                 "UPDATE pending SET due_at = ?2, delay_ns = ?3, tier = ?4, cause = ?5, attempts = ?6, scheduled = ?7,
                     immediate = ?8, last_delay_ns = ?9, window_start = ?10, last_attempt = ?11

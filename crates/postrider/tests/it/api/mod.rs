@@ -3,6 +3,7 @@
 mod auth;
 mod batch;
 mod change;
+mod dead_letters;
 mod destination_health;
 mod destinations;
 mod durability;

@@ -242,8 +242,10 @@ impl Server {
             response_body: Bytes::from_static(b"oops"),
             response_truncated: false,
         };
+        let dies = matches!(next, Next::Dead(..));
+        let entry = self.directory.entry(delivery.destination).filter(|_| dies);
         let settlement = Settlement {
-            context: None,
+            context: entry.map(|entry| entry.context()),
             delivery,
             attempt: Some(attempt),
             next,

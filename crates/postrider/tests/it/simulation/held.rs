@@ -12,17 +12,22 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use postrider_core::dispatcher::Protection;
 use postrider_core::id::{ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
+use postrider_core::replay::ReplayState;
 use postrider_core::time::Timestamp;
 use postrider_store::feed::Feed;
 use postrider_store::letter::{
     DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
-    DeadLetterQuery,
+    DeadLetterQuery, Expired, Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
 };
 use postrider_store::page::Page;
 use postrider_store::record::{
     Accepted, Attempt, AttemptQuery, Backlog, Changed, Created, Delivery, DeliveryQuery, Destination,
     DuePage, DueQuery, Event, EventQuery, Metadata, NamedPolicy, NewEvent, Payload, PolicyChange,
     PolicyDeleted, PolicyPut, Retried, Settlement, Stats, Tenant, TenantQuery, Upserted,
+};
+use postrider_store::replay::{
+    Replay, ReplayChanged, ReplayCreated, ReplayDetail, ReplayPreview, ReplayQuery, ReplayScope, ReplaySpec,
+    ReplayStep, ReplayStepped,
 };
 use postrider_store::{DeadLetters, Store, StoreError};
 use tokio::runtime::Handle;
@@ -92,6 +97,83 @@ impl DeadLetters for Held {
 
     async fn dead_context(&self, key: ContextKey) -> Result<Option<DeadContext>, StoreError> {
         hold!(self, store => store.dead_context(key))
+    }
+
+    async fn purge_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        after: i64,
+        upper: i64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
+        hold!(self, store => store.purge_dead_letters(filter, after, upper, limit))
+    }
+
+    async fn dead_letter_delivery(
+        &self,
+        id: &str,
+        context: Option<DeadContext>,
+        now: Timestamp,
+    ) -> Result<Withdrawn, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.dead_letter_delivery(&id, context, now))
+    }
+
+    async fn cancel_delivery(&self, id: &str, now: Timestamp) -> Result<Withdrawn, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.cancel_delivery(&id, now))
+    }
+
+    async fn preview_replay(&self, scope: ReplayScope) -> Result<ReplayPreview, StoreError> {
+        hold!(self, store => store.preview_replay(scope))
+    }
+
+    async fn create_replay(&self, spec: ReplaySpec, now: Timestamp) -> Result<ReplayCreated, StoreError> {
+        hold!(self, store => store.create_replay(spec, now))
+    }
+
+    async fn replays(&self, query: ReplayQuery) -> Result<Page<Replay>, StoreError> {
+        hold!(self, store => store.replays(query))
+    }
+
+    async fn replay(&self, id: &str) -> Result<Option<ReplayDetail>, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.replay(&id))
+    }
+
+    async fn change_replay(
+        &self,
+        id: &str,
+        state: ReplayState,
+        now: Timestamp,
+    ) -> Result<ReplayChanged, StoreError> {
+        let id = id.to_owned();
+        hold!(self, store => store.change_replay(&id, state, now))
+    }
+
+    async fn replay_step(
+        &self,
+        step: ReplayStep,
+        now: Timestamp,
+    ) -> Result<Option<ReplayStepped>, StoreError> {
+        hold!(self, store => store.replay_step(step, now))
+    }
+
+    async fn expire(
+        &self,
+        kind: RetentionKind,
+        before: Timestamp,
+        limit: u32,
+    ) -> Result<Expired, StoreError> {
+        hold!(self, store => store.expire(kind, before, limit))
+    }
+
+    async fn import_dead_letters(
+        &self,
+        letters: Vec<ImportedLetter>,
+        now: Timestamp,
+    ) -> Result<Vec<Imported>, StoreError> {
+        hold!(self, store => store.import_dead_letters(letters, now))
     }
 }
 

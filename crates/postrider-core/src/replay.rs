@@ -1,0 +1,35 @@
+//! A replay: many dead letters sent again on request, as a job that outlives restarts.
+
+use crate::words::words;
+
+words! {
+    /// Where a replay stands.
+    pub enum ReplayState {
+        /// Its deliveries are made pending at its rate.
+        Running = 0 => "running",
+        /// Somebody stopped it for a while: no more are made pending, and those that are go on.
+        Paused = 1 => "paused",
+        /// Somebody ended it before it was done.
+        Canceled = 2 => "canceled",
+        /// Every delivery of it has ended.
+        Done = 3 => "done",
+    }
+}
+
+words! {
+    /// With which configuration of its destination a delivery is replayed.
+    pub enum ReplayConfig {
+        /// The one that the destination has when the request is made.
+        Current = 0 => "current",
+        /// The one that was in force when the delivery died. Credentials are the current ones.
+        Original = 1 => "original",
+    }
+}
+
+impl ReplayState {
+    /// Whether it may still make deliveries pending.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
+    }
+}

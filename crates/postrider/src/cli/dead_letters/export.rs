@@ -1,0 +1,89 @@
+//! A file of dead letters out of the server.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::super::client;
+use super::super::options::{Server, ServerArgs};
+use super::super::output::complain;
+use super::filter::FilterArgs;
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Compress with zstd [default: when the file's name ends with .zst]
+    #[arg(long)]
+    zstd: bool,
+    /// File to write, such as letters.jsonl or letters.jsonl.zst; standard output without it
+    file: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
+    let server = args.server.server()?;
+    let path = format!(
+        "/api/v1/dead-letters/export?{}",
+        args.filter.query().trim_start_matches('&')
+    );
+    let is_zst = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "zst");
+    let compress = args.zstd || args.file.as_ref().is_some_and(is_zst);
+    let Some(file) = &args.file else {
+        return write(&server, &path, io::stdout().lock(), compress).map(drop);
+    };
+    // Beside its place until it is whole, so that a file of this name is always complete.
+    let temporary = temporary(file);
+    let exported = File::create(&temporary)
+        .map_err(anyhow::Error::from)
+        .and_then(|output| {
+            let lines = write(&server, &path, &output, compress)?;
+            output.sync_all()?;
+            std::fs::rename(&temporary, file)?;
+            Ok(lines)
+        })
+        .with_context(|| format!("export to {}", file.display()));
+    match exported {
+        Ok(lines) => {
+            complain(&format!("{lines} dead letters written to {}", file.display()));
+            Ok(())
+        }
+        Err(error) => {
+            drop(std::fs::remove_file(&temporary));
+            Err(error)
+        }
+    }
+}
+
+fn temporary(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    file.with_file_name(name)
+}
+
+/// Writes everything; how many lines that was.
+fn write(server: &Server, path: &str, output: impl Write, compress: bool) -> anyhow::Result<usize> {
+    let mut count = 0;
+    let mut download = |output: &mut dyn Write| {
+        client::download(server, path, |piece| {
+            count += piece.iter().filter(|byte| **byte == b'\n').count();
+            Ok(output.write_all(piece)?)
+        })
+    };
+    if compress {
+        let mut encoder = zstd::Encoder::new(output, 0)?;
+        encoder.include_checksum(true)?;
+        download(&mut encoder)?;
+        encoder.finish()?.flush()?;
+    } else {
+        let mut output = output;
+        download(&mut output)?;
+        output.flush()?;
+    }
+    Ok(count)
+}

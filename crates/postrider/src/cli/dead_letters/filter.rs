@@ -1,0 +1,98 @@
+//! Flags that say which dead letters are meant, the same for every command.
+
+use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Which dead letters. All that are given must hold; one that may be repeated admits any of its values.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct FilterArgs {
+    /// Only of this tenant (repeatable)
+    #[arg(long, value_name = "ID")]
+    tenant: Vec<String>,
+    /// Only for this destination (repeatable)
+    #[arg(long, value_name = "ID")]
+    destination: Vec<String>,
+    /// Only with this topic (repeatable)
+    #[arg(long)]
+    topic: Vec<String>,
+    /// Only dead for this reason, such as permanent_failure (repeatable)
+    #[arg(long)]
+    reason: Vec<String>,
+    /// Only with a last outcome of this category, such as http_4xx or timeout (repeatable)
+    #[arg(long)]
+    category: Vec<String>,
+    /// Only with this status code (repeatable)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(100..=999))]
+    code: Vec<u16>,
+    /// Only dead since this time: RFC 3339 or YYYY-MM-DD
+    #[arg(long, value_name = "TIME")]
+    died_since: Option<String>,
+    /// Only dead before this time
+    #[arg(long, value_name = "TIME")]
+    died_before: Option<String>,
+    /// Only with this text in the last error, in any case of letters
+    #[arg(long)]
+    text: Option<String>,
+    /// Only this delivery (repeatable)
+    #[arg(long, value_name = "DELIVERY")]
+    id: Vec<String>,
+}
+
+impl FilterArgs {
+    /// As parameters of a query, each preceded by `&`.
+    #[must_use]
+    pub(super) fn query(&self) -> String {
+        let mut query = String::new();
+        for (name, values) in self.lists() {
+            for value in values {
+                query.push_str(&format!("&{name}[]={}", encoded(&value)));
+            }
+        }
+        for (name, value) in [
+            ("died_at[gte]", &self.died_since),
+            ("died_at[lt]", &self.died_before),
+            ("text", &self.text),
+        ] {
+            if let Some(value) = value {
+                query.push_str(&format!("&{name}={}", encoded(value)));
+            }
+        }
+        query
+    }
+
+    fn lists(&self) -> [(&'static str, Vec<String>); 7] {
+        [
+            ("tenant_id", self.tenant.clone()),
+            ("destination_id", self.destination.clone()),
+            ("topic", self.topic.clone()),
+            ("reason", self.reason.clone()),
+            ("category", self.category.clone()),
+            ("code", self.code.iter().map(ToString::to_string).collect()),
+            ("id", self.id.clone()),
+        ]
+    }
+}
+
+/// A value for a query or a path.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_become_the_words_of_the_api() {
+        let args = FilterArgs {
+            tenant: vec!["a&b".to_owned()],
+            code: vec![401, 403],
+            died_since: Some("2026-01-01".to_owned()),
+            text: Some("token expired".to_owned()),
+            ..FilterArgs::default()
+        };
+        let right =
+            "&tenant_id[]=a%26b&code[]=401&code[]=403&died_at[gte]=2026%2D01%2D01&text=token%20expired";
+        assert_eq!(args.query(), right);
+    }
+}
