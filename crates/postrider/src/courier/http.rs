@@ -17,8 +17,8 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use postrider_core::guard::Guard;
 use postrider_core::outcome::{Answer, ErrorKind, Outcome};
-use postrider_core::retry_after;
 use postrider_core::time::Timestamp;
+use postrider_core::{rate_fields, retry_after};
 use postrider_store::record::{Headers, Timings};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
@@ -317,9 +317,13 @@ fn answer(status: u16, headers: &HeaderMap, now: Timestamp) -> Answer {
     } else {
         None
     };
+    let fields = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_bytes()));
     Answer {
         status,
         retry_after,
+        used_up: rate_fields::parse(fields),
         location,
     }
 }
