@@ -16,6 +16,7 @@ pub mod id;
 pub mod outcome;
 pub mod policy;
 pub mod rate;
+pub mod rate_fields;
 pub mod replay;
 pub mod retry_after;
 pub mod secret;

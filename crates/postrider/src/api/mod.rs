@@ -34,11 +34,11 @@ mod tenants;
 use std::fmt;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
 use postrider_store::Store;
@@ -121,10 +121,12 @@ pub fn router(app: App) -> Router {
     if app.config.protect_metrics {
         metrics = metrics.route_layer(from_fn_with_state(keys, auth::require_key));
     }
+    let readiness = Arc::new(health::Readiness::default());
     let health = || {
         Router::new()
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
+            .layer(Extension(Arc::clone(&readiness)))
     };
     Router::new()
         .nest("/api/v1", authorized.merge(health()))

@@ -18,6 +18,7 @@ use super::alerts::refuse_operator;
 use super::document;
 use super::error::ApiError;
 use super::extract::Body;
+use super::health::note_refusal;
 use super::json::{Sent, is_too_deep, parse_object};
 use super::limits::{check_event_id, check_id, read_plain_metadata};
 use super::{App, Shared};
@@ -90,8 +91,10 @@ pub(super) fn outcome(answer: &Result<PublishAnswer, ApiError>) -> metrics::Publ
 async fn accept_one(app: &App, body: &Bytes) -> Result<PublishAnswer, ApiError> {
     let now = app.now();
     let event = prepare(app, body, now, |data| keep(body, data))?;
-    let accepted = app.store.accept(vec![event], now).await?.pop();
+    let accepted = app.store.accept(vec![event], now).await;
+    let mut accepted = accepted.inspect_err(|error| note_refusal(app, error))?;
     accepted
+        .pop()
         .map(Into::into)
         .ok_or_else(|| ApiError::internal("the store answered for no event"))
 }

@@ -154,7 +154,7 @@ pub const KEYS: &[Key] = &[
         "store.readers",
         Kind::Count(1, 64),
         "3",
-        "Connections for reading.",
+        "Connections for reading by the API; the engine has two of its own.",
     ),
     key(
         "store.read_time_limit",

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub(super) struct Held {
     pub(super) is_full: AtomicBool,
     /// A destination of which there is news whenever the feed is looked at.
     pub(super) noisy: Mutex<Option<DestinationKey>>,
+    /// Whether the answer to a change of a destination comes a second after its commit.
+    pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
 }
@@ -53,6 +56,7 @@ impl Held {
             poisoned: Mutex::default(),
             is_full: AtomicBool::new(false),
             noisy: Mutex::default(),
+            changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
         }
     }
@@ -224,7 +228,11 @@ impl Store for Held {
     }
 
     async fn change_destination(&self, destination: Destination) -> Result<Changed, StoreError> {
-        hold!(self, store => store.change_destination(destination))
+        let changed = hold!(self, store => store.change_destination(destination));
+        if self.changes_slowly.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        changed
     }
 
     async fn delete_destination(
