@@ -8,6 +8,7 @@
 //! old, and taking it back from an archive. Where such a method has to search, a reader does, and the write that follows takes only what
 //! is still as it was found.
 
+pub mod alerts;
 mod dead_letters;
 pub mod error;
 pub mod feed;

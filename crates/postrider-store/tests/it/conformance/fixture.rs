@@ -86,6 +86,7 @@ pub(crate) fn event(tenant: &str, destinations: &[DestinationKey]) -> NewEvent {
                 destination,
                 dead: None,
                 context: None,
+                discarded: false,
             })
             .collect(),
     }
