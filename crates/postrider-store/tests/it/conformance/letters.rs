@@ -102,6 +102,7 @@ async fn five(store: &dyn Store) -> [DestinationKey; 3] {
         destinations: vec![NewDelivery {
             destination: keys[2],
             dead: Some(DeadReason::DestinationDisabled),
+            discarded: false,
             context: Some(context("disabled")),
         }],
         ..event("other", &[])

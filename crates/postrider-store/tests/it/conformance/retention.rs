@@ -299,6 +299,7 @@ pub(crate) async fn dead_letters_expire_with_what_was_in_force<H: Harness>() {
         destinations: vec![NewDelivery {
             destination: key,
             dead: Some(DeadReason::DestinationDisabled),
+            discarded: false,
             context: Some(context(&format!("in force at {}", at(1).as_seconds()))),
         }],
         ..event("acme", &[])
