@@ -3,6 +3,7 @@
 //! All SQL of the program is in this folder. [`write`](self) functions run on the writer's thread inside its transaction;
 //! `read` functions run on blocking threads, each in its own short transaction.
 
+mod alerts;
 mod credentials;
 mod dead_letters;
 mod detail;

@@ -5,6 +5,7 @@
 //! `docs/api.md` is the page for readers; a test keeps its list of routes true.
 
 mod access;
+mod alerts;
 mod attempt_answer;
 mod attempts;
 mod auth;
@@ -168,6 +169,7 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
             &below("/attempts/{attempt_id}"),
             get(attempts::get_of_destination),
         )
+        .route("/alerts", get(alerts::list))
         .route("/publish", post(publish::publish))
         .route("/events", get(events::list))
         .route("/events/{event_id}", get(events::get))

@@ -15,6 +15,7 @@ use postrider_store::record::{Accepted, NewEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::alerts::refuse_operator;
 use super::document;
 use super::error::ApiError;
 use super::extract::Body;
@@ -142,6 +143,7 @@ pub(super) fn prepare(
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));
     }
+    refuse_operator(&tenant_id)?;
     let published = Published {
         tenant_id: &tenant_id,
         topic: &topic,

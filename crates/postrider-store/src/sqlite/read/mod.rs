@@ -6,6 +6,7 @@
 //! There are two pools, so that people who look at lists cannot keep deliveries waiting. In people's, a read that gets no
 //! connection soon is refused as busy; the engine bounds its reads itself, and waits.
 
+pub(super) mod alerts;
 pub(super) mod attempts;
 pub(super) mod deliveries;
 mod delivery_sources;

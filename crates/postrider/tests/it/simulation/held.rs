@@ -11,9 +11,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use postrider_core::dispatcher::Protection;
-use postrider_core::id::{ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
+use postrider_core::id::{AlertKey, ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::replay::ReplayState;
 use postrider_core::time::Timestamp;
+use postrider_store::alerts::{Alert, AlertQuery, Alerts, DeadLetterLevel};
 use postrider_store::feed::Feed;
 use postrider_store::letter::{
     DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
@@ -357,5 +358,32 @@ impl Store for Held {
 
     async fn close(&self) {
         hold!(self, store => store.close());
+    }
+}
+
+#[async_trait]
+impl Alerts for Held {
+    async fn keep_alerts(&self, batch: Vec<Alert>, now: Timestamp) -> Result<Vec<AlertKey>, StoreError> {
+        hold!(self, store => store.keep_alerts(batch, now))
+    }
+
+    async fn note_published(&self, versions: Vec<(AlertKey, u32)>) -> Result<(), StoreError> {
+        hold!(self, store => store.note_published(versions))
+    }
+
+    async fn alerts(&self, query: AlertQuery) -> Result<Page<Alert>, StoreError> {
+        hold!(self, store => store.alerts(query))
+    }
+
+    async fn open_alerts(&self) -> Result<Vec<Alert>, StoreError> {
+        hold!(self, store => store.open_alerts())
+    }
+
+    async fn dead_letter_levels(
+        &self,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<(DeadLetterLevel, Vec<DeadLetterLevel>), StoreError> {
+        hold!(self, store => store.dead_letter_levels(since, limit))
     }
 }

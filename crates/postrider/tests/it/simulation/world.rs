@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use postrider::alerts::notice::Notices;
 use postrider::clock::Clock;
 use postrider::courier::{Courier, Parcel, Report};
 use postrider::directory::{Directory, Published, Rules};
@@ -188,6 +189,7 @@ pub(super) struct World {
     pub(super) directory: Arc<Directory>,
     pub(super) script: Arc<Script>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) notices: Notices,
     engine: Option<EngineHandle>,
     config: EngineConfig,
     _dir: tempfile::TempDir,
@@ -221,6 +223,7 @@ impl World {
             directory,
             script,
             clock,
+            notices: Notices::default(),
             engine: None,
             config,
             _dir: dir,
@@ -237,6 +240,7 @@ impl World {
             clock: Arc::clone(&self.clock),
             metrics: Arc::new(Metrics::new(MetricsConfig::default())),
             health: self.health.clone(),
+            notices: self.notices.clone(),
         };
         self.engine = Some(Engine::start(parts, self.config.clone()));
     }
@@ -289,6 +293,11 @@ impl World {
             .unwrap();
         self.script.behaviours.lock().insert(entry.record.key, behaviour);
         entry.record.key
+    }
+
+    /// From now on the destination behaves so.
+    pub(super) fn behave(&self, destination: DestinationKey, behaviour: Behaviour) {
+        self.script.behaviours.lock().insert(destination, behaviour);
     }
 
     pub(super) async fn publish(&self, destinations: &[DestinationKey], events: usize) {
