@@ -356,7 +356,7 @@ impl Run {
         self.parts
             .directory
             .target(destination)
-            .map_or_else(|| destination.to_string(), |t| t.id.clone())
+            .map_or_else(|| destination.to_string(), |target| target.name.clone())
     }
 }
 
