@@ -66,7 +66,7 @@ async fn from_store(
         .metrics
         .dead_letters_by_destination(each.iter().filter_map(|level| {
             let target = parts.directory.target(level.destination)?;
-            Some((target.id.clone(), level.depth))
+            Some((target.name.clone(), level.depth))
         }));
     let overall = [
         (

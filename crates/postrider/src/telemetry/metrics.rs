@@ -248,7 +248,7 @@ impl Metrics {
         self.registry.register(format!("postrider_{name}"), help, metric);
     }
 
-    /// An attempt of a delivery to this destination (public id) ended.
+    /// An attempt of a delivery to this destination (`tenant/destination`) ended.
     pub fn attempt_finished(&self, destination_id: &str, outcome: Category) {
         self.attempts.count(destination_id, outcome);
     }
@@ -283,13 +283,9 @@ impl Metrics {
             .set(gauge(firing));
     }
 
-    /// The destinations (public ids) with most dead letters, and how many; the first of them get a series.
+    /// The destinations (`tenant/destination`) with most dead letters, and how many; the first of them get a series.
     pub fn dead_letters_by_destination(&self, worst: impl Iterator<Item = (String, u64)>) {
-        let mut news = BTreeMap::new();
-        for (destination, dead) in worst.take(self.dead_by_destination_top) {
-            // Two tenants may have destinations of one name.
-            *news.entry(destination).or_insert(0_i64) += gauge(dead);
-        }
+        let news: BTreeMap<_, _> = worst.take(self.dead_by_destination_top).collect();
         let mut shown = self.dead_by_destination_shown.lock();
         for gone in shown
             .iter()
@@ -300,7 +296,7 @@ impl Metrics {
         for (destination, dead) in &news {
             self.dead_by_destination
                 .get_or_create(&[("destination", destination.clone())])
-                .set(*dead);
+                .set(gauge(*dead));
         }
         *shown = news.into_keys().collect();
     }
