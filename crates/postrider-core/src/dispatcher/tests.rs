@@ -15,6 +15,8 @@ mod protection;
 mod recovery;
 #[path = "seeds_tests.rs"]
 mod seeds;
+#[path = "tenants_tests.rs"]
+mod tenants;
 #[path = "withdrawn_tests.rs"]
 mod withdrawn;
 
