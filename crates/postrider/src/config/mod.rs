@@ -10,6 +10,7 @@ pub mod resolve;
 pub mod retry;
 pub mod settings;
 pub mod sources;
+mod tenants;
 pub mod value;
 
 use std::path::PathBuf;

@@ -270,6 +270,7 @@ pub(super) fn target(url: &str) -> Target {
 pub(super) fn target_under(guard: &Guard, url: &str) -> Target {
     Target {
         rate_limit: None,
+        share: Default::default(),
         key: DestinationKey(1),
         tenant: TenantKey(1),
         tenant_id: "acme".to_owned(),
