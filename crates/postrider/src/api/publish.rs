@@ -8,15 +8,18 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use bytes::Bytes;
+use postrider_core::header::CustomHeaders;
 use postrider_core::time::Timestamp;
 use postrider_core::topic;
 use postrider_store::record::{Accepted, NewEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::alerts::refuse_operator;
 use super::document;
 use super::error::ApiError;
 use super::extract::Body;
+use super::health::note_refusal;
 use super::json::{Sent, is_too_deep, parse_object};
 use super::limits::{check_event_id, check_id, read_plain_metadata};
 use super::{App, Shared};
@@ -89,8 +92,10 @@ pub(super) fn outcome(answer: &Result<PublishAnswer, ApiError>) -> metrics::Publ
 async fn accept_one(app: &App, body: &Bytes) -> Result<PublishAnswer, ApiError> {
     let now = app.now();
     let event = prepare(app, body, now, |data| keep(body, data))?;
-    let accepted = app.store.accept(vec![event], now).await?.pop();
+    let accepted = app.store.accept(vec![event], now).await;
+    let mut accepted = accepted.inspect_err(|error| note_refusal(app, error))?;
     accepted
+        .pop()
         .map(Into::into)
         .ok_or_else(|| ApiError::internal("the store answered for no event"))
 }
@@ -113,7 +118,7 @@ pub(super) fn prepare(
 ) -> Result<NewEvent, ApiError> {
     let body: PublishBody<'_> = parse_object(body)?;
     let mut faults = Vec::new();
-    let id = body.id.text("id", &mut faults);
+    let id = body.id.whole_text("id", &mut faults);
     if let Some(id) = &id {
         check_event_id("id", id, &mut faults);
     }
@@ -129,10 +134,16 @@ pub(super) fn prepare(
         .unwrap_or(true);
     let time = body.time.instant("time", &mut faults);
     let metadata = read_plain_metadata("metadata", body.metadata, &mut faults).unwrap_or_default();
+    // Later it could only be left out.
+    for (key, fault) in CustomHeaders::faults_of_event(&metadata) {
+        let key = key.map_or_else(String::new, |key| format!(".{key}"));
+        faults.push(format!("metadata{key} {fault}"));
+    }
     let data = data(body.data, &mut faults);
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));
     }
+    refuse_operator(&tenant_id)?;
     let published = Published {
         tenant_id: &tenant_id,
         topic: &topic,

@@ -25,6 +25,8 @@ use super::dev;
 use super::listener::{Connections, Listener};
 use super::options::ConfigArgs;
 use super::signal::Signals;
+use crate::alerts::notice::Notices;
+use crate::alerts::{self, operator};
 use crate::api::{self, ApiConfig, App};
 use crate::clock::{Clock, SystemClock};
 use crate::config::error::ConfigError;
@@ -154,6 +156,7 @@ struct Running {
     engine: EngineHandle,
     connections: Connections,
     accepting: JoinHandle<()>,
+    watching: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -169,6 +172,10 @@ impl Running {
         let courier = HttpCourier::new(settings.courier, rules.guard.clone())?;
         let engine_config = within_connections(settings.engine, courier.max_connections());
         let directory = Directory::load(Arc::clone(&store), rules).await?;
+        let webhook = settings.alerts.webhook.as_ref();
+        operator::ensure(&directory, webhook, clock.now())
+            .await
+            .context("take alerts.webhook_url of the configuration")?;
         let parts = Parts {
             store: Arc::clone(&store),
             directory: Arc::clone(&directory),
@@ -176,6 +183,7 @@ impl Running {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             health: health.clone(),
+            notices: Notices::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let supervisor = Supervisor {
@@ -187,7 +195,9 @@ impl Running {
             api_keys: settings.api_keys,
             ..settings.api
         };
-        let engine = Engine::start(parts, engine_config);
+        let engine = Engine::start(parts.clone(), engine_config);
+        let beside = alerts::Parts::beside(parts, engine.control());
+        let watching = alerts::start(beside, settings.alerts, &supervisor);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
@@ -211,6 +221,7 @@ impl Running {
             engine,
             connections,
             accepting,
+            watching,
             stop,
         })
     }
@@ -223,6 +234,7 @@ impl Running {
         // Once accepting has ended, the listener is closed and new connections are refused.
         let requests = async {
             drop(self.accepting.await);
+            drop(self.watching.await);
             self.connections.drained().await;
         };
         let (drained, finished) = tokio::join!(

@@ -124,7 +124,8 @@ impl HttpCourier {
     ) -> Result<(Response<Incoming>, Lease), Failure> {
         let mut lease = match self.pool.take(&route.origin) {
             Some(lease) => lease,
-            None => self.open(route, &mut trip.timings).await?,
+            // Boxed, since connections are seldom made: else every request would carry the room for making one.
+            None => Box::pin(self.open(route, &mut trip.timings)).await?,
         };
         let mut headers = prepared.take_headers();
         let mut repeated = false;
@@ -142,7 +143,7 @@ impl HttpCourier {
             }
             repeated = true;
             trip.connected = false;
-            lease = self.open(route, &mut trip.timings).await?;
+            lease = Box::pin(self.open(route, &mut trip.timings)).await?;
             headers = route.prepare(parcel)?.take_headers();
         }
     }

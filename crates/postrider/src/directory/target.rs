@@ -17,6 +17,8 @@ use postrider_core::topic::TopicSet;
 /// A destination ready for use. Replaced as a whole when the destination changes.
 #[derive(Debug, Clone)]
 pub struct Target {
+    /// Tenant and id, as in logs and metrics: ids are unique within a tenant only.
+    pub name: String,
     /// Its key.
     pub key: DestinationKey,
     /// Its owner.

@@ -206,12 +206,12 @@ fn count(
 ) {
     parts
         .metrics
-        .attempt_finished(&target.id, report.outcome.category());
+        .attempt_finished(&target.name, report.outcome.category());
     match next {
         Next::Retry(plan, _) => parts.metrics.retry_planned(plan.delay),
         Next::Succeeded => parts
             .metrics
-            .delivery_ended("succeeded", now.since(delivery.event.accepted_at())),
+            .delivery_ended("succeeded", now.since(delivery.progress.window_start)),
         Next::Dead(reason, _) => {
             parts
                 .metrics

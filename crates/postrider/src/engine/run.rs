@@ -269,6 +269,7 @@ impl Run {
             .and_then(|settlement| settlement.attempt.as_ref());
         self.heed(destination, &learned, attempt, now);
         if let Some(settlement) = done.settlement {
+            self.mourn(&settlement);
             self.judge(settlement);
         }
     }
@@ -357,7 +358,7 @@ impl Run {
         self.parts
             .directory
             .target(destination)
-            .map_or_else(|| destination.to_string(), |t| t.id.clone())
+            .map_or_else(|| destination.to_string(), |target| target.name.clone())
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use postrider::alerts::notice::Notices;
 use postrider::clock::Clock;
 use postrider::courier::{Courier, Parcel, Report};
 use postrider::directory::{Directory, Published, Rules};
@@ -57,6 +58,8 @@ pub(super) enum Behaviour {
     Status(u16),
     /// This status until an instant of the run, then 200 after 20 ms.
     Out(u16, Duration),
+    /// This status at the first request, then 200; each after this.
+    FailsOnce(u16, Duration),
     /// 429 with `Retry-After` at this many requests after the start, else 200.
     LimitsOnce(usize, Duration),
     /// Every so many requests nothing remains for this long, by its RateLimit fields; all are answered with 200.
@@ -105,6 +108,9 @@ impl Script {
             Behaviour::Out(status, until) => {
                 let out = self.clock.now() < START.plus(until);
                 (Outcome::status(if out { status } else { 200 }), quick)
+            }
+            Behaviour::FailsOnce(status, latency) => {
+                (Outcome::status(if count == 0 { status } else { 200 }), latency)
             }
             Behaviour::LimitsOnce(at, wait) if count == at => {
                 let answer = Answer {
@@ -183,6 +189,7 @@ pub(super) struct World {
     pub(super) directory: Arc<Directory>,
     pub(super) script: Arc<Script>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) notices: Notices,
     engine: Option<EngineHandle>,
     config: EngineConfig,
     _dir: tempfile::TempDir,
@@ -218,6 +225,7 @@ impl World {
             directory,
             script,
             clock,
+            notices: Notices::default(),
             engine: None,
             config,
             _dir: dir,
@@ -234,6 +242,7 @@ impl World {
             clock: Arc::clone(&self.clock),
             metrics: Arc::new(Metrics::new(MetricsConfig::default())),
             health: self.health.clone(),
+            notices: self.notices.clone(),
         };
         self.engine = Some(Engine::start(parts, self.config.clone()));
     }
@@ -286,6 +295,11 @@ impl World {
             .unwrap();
         self.script.behaviours.lock().insert(entry.record.key, behaviour);
         entry.record.key
+    }
+
+    /// From now on the destination behaves so.
+    pub(super) fn behave(&self, destination: DestinationKey, behaviour: Behaviour) {
+        self.script.behaviours.lock().insert(destination, behaviour);
     }
 
     pub(super) async fn publish(&self, destinations: &[DestinationKey], events: usize) {
