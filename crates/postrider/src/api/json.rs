@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use postrider_core::time::Timestamp;
+use postrider_core::time::{ParseTimestampError, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::error::ApiError;
 
+/// What is said of an instant of another time.
+pub(super) const OUT_OF_RANGE: &str = "must lie in the years 1970 to 9999";
 /// Levels of nesting that a published document may have.
 const MAX_DEPTH: usize = 100;
 
@@ -73,8 +75,13 @@ impl<'a> Sent<'a> {
 
     /// A text; `null` and `""` count as absent.
     pub(super) fn text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
-        let text: Option<String> = typed(self.value()?, field, "a string", faults);
+        let text = self.whole_text(field, faults);
         text.filter(|text| !text.is_empty())
+    }
+
+    /// A text, the empty one included; only `null` counts as absent.
+    pub(super) fn whole_text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
+        typed(self.value()?, field, "a string", faults)
     }
 
     /// A text that must be there.
@@ -95,10 +102,13 @@ impl<'a> Sent<'a> {
     /// An instant.
     pub(super) fn instant(self, field: &str, faults: &mut Vec<String>) -> Option<Timestamp> {
         let text = self.text(field, faults)?;
-        let parsed = Timestamp::parse(&text);
-        parsed
-            .map_err(|_| faults.push(format!("{field} must be an RFC 3339 date-time")))
-            .ok()
+        let fault = match Timestamp::parse(&text) {
+            Ok(instant) => return Some(instant),
+            Err(ParseTimestampError::Malformed(_)) => "must be an RFC 3339 date-time",
+            Err(ParseTimestampError::OutOfRange(_)) => OUT_OF_RANGE,
+        };
+        faults.push(format!("{field} {fault}"));
+        None
     }
 
     /// An object whose values are kept as text.

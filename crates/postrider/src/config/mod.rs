@@ -11,6 +11,7 @@ pub mod resolve;
 pub mod retry;
 pub mod settings;
 pub mod sources;
+mod tenants;
 pub mod value;
 
 use std::path::PathBuf;
