@@ -4,6 +4,7 @@
 //! a long time, and the one format in which they leave and come back.
 
 pub mod archive;
+pub mod attempts;
 pub mod gather;
 pub mod line;
 pub mod masked;
