@@ -18,6 +18,8 @@ pub(super) enum List {
     Deliveries,
     /// By serial of death.
     DeadLetters,
+    /// By replay key.
+    Replays,
 }
 
 impl List {
@@ -28,6 +30,7 @@ impl List {
             Self::Attempts => (IdKind::Attempt, "att"),
             Self::Deliveries => (IdKind::Delivery, "dlv"),
             Self::DeadLetters => (IdKind::Delivery, "ded"),
+            Self::Replays => (IdKind::Replay, "rpl"),
         }
     }
 

@@ -25,6 +25,8 @@ mod limits;
 mod publish;
 mod publish_batch;
 mod query;
+mod replay_answer;
+mod replays;
 mod retry;
 mod retry_policies;
 mod secrets;
@@ -41,6 +43,7 @@ use axum::routing::{get, post, put};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
 use postrider_store::Store;
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::directory::Directory;
@@ -85,6 +88,8 @@ pub struct App {
     pub directory: Arc<Directory>,
     /// How destinations fare.
     pub engine: Control,
+    /// Wakes whoever carries replays out.
+    pub replays: Arc<Notify>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Which parts of the process work.
@@ -173,10 +178,28 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/attempts/{attempt_id}", get(attempts::get))
         .route("/deliveries", get(deliveries::list))
         .route("/deliveries/{delivery_id}", get(deliveries::get))
+        .route(
+            "/deliveries/{delivery_id}/cancel",
+            post(dead_letters::change::cancel),
+        )
+        .route(
+            "/deliveries/{delivery_id}/dead-letter",
+            post(dead_letters::change::dead_letter),
+        )
         .route("/dead-letters", get(dead_letters::list))
         .route("/dead-letters/summary", get(dead_letters::summary::get))
         .route("/dead-letters/export", get(dead_letters::export::get))
-        .route("/dead-letters/{delivery_id}", get(dead_letters::show::get))
+        .route("/dead-letters/purge", post(dead_letters::change::purge))
+        .route(
+            "/dead-letters/{delivery_id}",
+            get(dead_letters::show::get).delete(dead_letters::change::delete),
+        )
+        .route("/dead-letters/{delivery_id}/replay", post(replays::create_one))
+        .route("/replays", get(replays::list).post(replays::create))
+        .route("/replays/{replay_id}", get(replays::get))
+        .route("/replays/{replay_id}/pause", post(replays::pause))
+        .route("/replays/{replay_id}/resume", post(replays::resume))
+        .route("/replays/{replay_id}/cancel", post(replays::cancel))
         .route("/retry", post(retry::retry))
         .route("/retry-policies", get(retry_policies::list))
         .route("/retry-policies/preview", post(retry_policies::preview))
@@ -198,6 +221,7 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .merge(
             Router::new()
                 .route("/publish/batch", post(publish_batch::publish))
+                .route("/dead-letters/import", post(dead_letters::import::post))
                 .layer(DefaultBodyLimit::max(config.max_batch_bytes)),
         )
 }

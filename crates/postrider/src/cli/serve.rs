@@ -17,7 +17,7 @@ use postrider_store::Store;
 use postrider_store::seal::{SealKey, SealKeyError};
 use postrider_store::sqlite::{OpenError, SqliteStore};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
@@ -33,6 +33,8 @@ use crate::courier::config::raise_descriptor_limit;
 use crate::courier::http::HttpCourier;
 use crate::directory::Directory;
 use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
+use crate::letters::replayer::Replayer;
+use crate::letters::retention::Retention;
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -42,6 +44,10 @@ use crate::telemetry::supervisor::Supervisor;
 const SEAL_KEY_FILE: &str = "seal.key";
 /// Name of the listener in `/healthz`.
 const HTTP_WORKER: &str = "http-server";
+/// Name of the part that carries replays out in `/healthz`.
+const REPLAY_WORKER: &str = "replays";
+/// Name of the part that forgets what is old in `/healthz`.
+const RETENTION_WORKER: &str = "retention";
 /// What is left after the grace time for committing the last results and closing the store. With the grace time, all that a
 /// shutdown may take.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
@@ -154,6 +160,8 @@ struct Running {
     engine: EngineHandle,
     connections: Connections,
     accepting: JoinHandle<()>,
+    /// What works in the background, and ends when it is told to stop.
+    workers: [JoinHandle<()>; 2],
     stop: watch::Sender<bool>,
 }
 
@@ -188,10 +196,29 @@ impl Running {
             ..settings.api
         };
         let engine = Engine::start(parts, engine_config);
+        let replays = Arc::new(Notify::new());
+        let replayer = Replayer {
+            store: Arc::clone(&store),
+            engine: engine.control(),
+            clock: Arc::clone(&clock),
+            changed: Arc::clone(&replays),
+            stop: stopped.clone(),
+        };
+        let retention = Retention {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            config: settings.retention,
+            stop: stopped.clone(),
+        };
+        let workers = [
+            supervisor.supervise(REPLAY_WORKER, move || replayer.clone().run()),
+            supervisor.supervise(RETENTION_WORKER, move || retention.clone().run()),
+        ];
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
             engine: engine.control(),
+            replays,
             clock,
             health,
             metrics,
@@ -211,6 +238,7 @@ impl Running {
             engine,
             connections,
             accepting,
+            workers,
             stop,
         })
     }
@@ -222,6 +250,9 @@ impl Running {
         self.stop.send_replace(true);
         // Once accepting has ended, the listener is closed and new connections are refused.
         let requests = async {
+            for worker in self.workers {
+                drop(worker.await);
+            }
             drop(self.accepting.await);
             self.connections.drained().await;
         };

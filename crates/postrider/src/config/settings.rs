@@ -16,11 +16,12 @@ use tracing_subscriber::EnvFilter;
 use super::error::Problem;
 use super::resolve::Resolved;
 use super::sources::Environment;
-use super::{protection, retry};
+use super::{protection, retention, retry};
 use crate::api::ApiConfig;
 use crate::courier::config::{CourierConfig, HeaderMode};
 use crate::directory::Rules;
 use crate::engine::EngineConfig;
+use crate::letters::retention::RetentionConfig;
 use crate::telemetry::metrics::MetricsConfig;
 
 const KIB: u64 = 1 << 10;
@@ -83,6 +84,8 @@ pub struct Settings {
     pub courier: CourierConfig,
     /// The loop between them.
     pub engine: EngineConfig,
+    /// How long things are kept.
+    pub retention: RetentionConfig,
     /// The metrics.
     pub metrics: MetricsConfig,
     store: StoreConfig,
@@ -129,6 +132,7 @@ impl Settings {
             rules: rules(resolved, environment, problems),
             courier: courier(resolved),
             engine: engine(resolved, problems),
+            retention: retention::retention(resolved, problems),
             metrics: MetricsConfig {
                 destination_label: resolved.text("metrics.destination_label") == "top",
                 destination_top: resolved.count("metrics.destination_top"),

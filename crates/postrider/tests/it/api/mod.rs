@@ -3,6 +3,7 @@
 mod auth;
 mod batch;
 mod change;
+mod dead_letter_changes;
 mod dead_letters;
 mod destination_health;
 mod destinations;
@@ -11,6 +12,7 @@ mod errors;
 mod health;
 mod lists;
 mod publish;
+mod replays;
 mod retry;
 mod retry_policies;
 mod secrets;
