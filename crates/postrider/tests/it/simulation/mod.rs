@@ -5,6 +5,7 @@ mod forecast;
 mod held;
 mod lifecycle;
 mod protection;
+mod replay;
 mod world;
 
 use std::collections::{HashMap, HashSet};

@@ -273,6 +273,11 @@ impl World {
         entry.record.key
     }
 
+    /// From now on it behaves like this.
+    pub(super) fn behave(&self, destination: DestinationKey, behaviour: Behaviour) {
+        self.script.behaviours.lock().insert(destination, behaviour);
+    }
+
     pub(super) async fn publish(&self, destinations: &[DestinationKey], events: usize) {
         let deliveries: Vec<_> = destinations
             .iter()
