@@ -24,12 +24,14 @@ pub(crate) enum Layer {
     EndToEnd,
     /// Real requests verified by published libraries.
     Sdk,
+    /// What is deployed beside the binary: alert rules, dashboard.
+    Deploy,
     /// The developer tools themselves.
     Tooling,
 }
 
 impl Layer {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Core,
         Self::Store,
         Self::Program,
@@ -38,6 +40,7 @@ impl Layer {
         Self::Simulation,
         Self::EndToEnd,
         Self::Sdk,
+        Self::Deploy,
         Self::Tooling,
     ];
 
@@ -53,6 +56,7 @@ impl Layer {
         match (folders.next(), folders.next()) {
             (Some("e2e"), Some("sdk")) => Self::Sdk,
             (Some("e2e"), _) => Self::EndToEnd,
+            (Some("deploy"), _) => Self::Deploy,
             (Some("simulation"), _) => Self::Simulation,
             (Some("api"), _) => Self::Api,
             (Some("courier"), _) => Self::Courier,
@@ -72,6 +76,7 @@ impl fmt::Display for Layer {
             Self::Simulation => "simulation",
             Self::EndToEnd => "end to end",
             Self::Sdk => "SDK verification",
+            Self::Deploy => "deploy",
             Self::Tooling => "developer tools",
         })
     }
@@ -166,6 +171,7 @@ mod tests {
             ("postrider", "simulation::storm", Layer::Simulation),
             ("postrider", "e2e::tour::x", Layer::EndToEnd),
             ("postrider", "e2e::sdk::python", Layer::Sdk),
+            ("postrider", "deploy::rules", Layer::Deploy),
             ("postrider", "config::tests::x", Layer::Program),
             ("xtask", "layers::tests::x", Layer::Tooling),
         ];
@@ -213,7 +219,7 @@ mod tests {
             message,
             Err(
                 "no test ran in: store, program units, courier, api, simulation, end to end, \
-                 SDK verification, developer tools"
+                 SDK verification, deploy, developer tools"
                     .to_owned()
             )
         );

@@ -10,6 +10,7 @@ mod crash;
 mod layers;
 mod load;
 mod process;
+mod promtool;
 mod sdk;
 mod test;
 mod tidy;
@@ -41,7 +42,7 @@ enum Command {
     /// The load generator of `bench`.
     #[command(hide = true)]
     Load(load::LoadArgs),
-    /// Fetches the published libraries that the SDK tests verify with; `test` does it by itself.
+    /// Fetches the published libraries that the SDK tests verify with, and promtool; `test` does it by itself.
     Setup,
     /// What continuous integration runs: `check`, then `test` with a longer crash test.
     Ci,
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Load(args) => load::run(&args),
-        Command::Setup => sdk::set_up(),
+        Command::Setup => sdk::set_up().and_then(|()| promtool::set_up()),
         Command::Ci => check::run().and_then(|()| {
             test::run(&test::TestArgs {
                 crash_rounds: crash::CI_ROUNDS,

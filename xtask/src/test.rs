@@ -6,7 +6,7 @@ use clap::Args;
 use crate::crash;
 use crate::layers::{Census, Layer, libtest_result, nextest_result};
 use crate::process::{self, cargo, run_watched, works};
-use crate::sdk;
+use crate::{promtool, sdk};
 
 const PACKAGES: [&str; 4] = ["postrider-core", "postrider-store", "xtask", "postrider"];
 
@@ -21,6 +21,7 @@ pub(crate) struct TestArgs {
 /// Runs all tests; ends with the runner's own closing lines.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     sdk::set_up().context("failed to set up the SDK tests")?;
+    promtool::set_up().context("failed to set up the tests of the alert rules")?;
     // Examples in documentation: the runner below does not know them.
     process::run(&mut cargo([
         "test",

@@ -41,6 +41,8 @@ keys! {
     DeliveryKey,
     /// Key of an attempt: time-ordered by when it was settled.
     AttemptKey,
+    /// Key of an alert: time-ordered by when it was first kept.
+    AlertKey,
     /// Key of what was in force when a delivery became a dead letter: its destination's configuration and policy.
     ContextKey,
     /// Key of a replay: time-ordered.
@@ -101,6 +103,8 @@ pub enum IdKind {
     Delivery,
     /// `att_`
     Attempt,
+    /// `alr_`
+    Alert,
     /// `rpl_`
     Replay,
 }
@@ -113,6 +117,7 @@ impl IdKind {
             Self::Event => "evt_",
             Self::Delivery => "dlv_",
             Self::Attempt => "att_",
+            Self::Alert => "alr_",
             Self::Replay => "rpl_",
         }
     }

@@ -4,6 +4,7 @@
 //! and seeds are parameters, so that a forecast, a restart and a test agree to the millisecond. A failed
 //! attempt is a value ([`outcome::Outcome`]), never an `Err`.
 
+pub mod alert;
 pub mod breaker;
 pub mod delivery;
 pub mod dispatcher;
@@ -15,6 +16,7 @@ pub mod id;
 pub mod outcome;
 pub mod policy;
 pub mod rate;
+pub mod rate_fields;
 pub mod replay;
 pub mod retry_after;
 pub mod secret;

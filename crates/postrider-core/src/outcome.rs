@@ -20,6 +20,8 @@ pub struct Answer {
     pub status: u16,
     /// `Retry-After` as a delay from the moment of the answer, when there was a valid one; not yet capped.
     pub retry_after: Option<Duration>,
+    /// For how long nothing remains of the receiver's quota, by its RateLimit fields; not yet capped.
+    pub used_up: Option<Duration>,
     /// `Location` of a redirect, for the reason text only: it is never followed.
     pub location: Option<String>,
 }
@@ -31,6 +33,7 @@ impl Outcome {
         Self::Answered(Answer {
             status,
             retry_after: None,
+            used_up: None,
             location: None,
         })
     }

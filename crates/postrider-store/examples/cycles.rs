@@ -146,6 +146,7 @@ async fn publish(run: &Run, keys: &[DestinationKey], n: usize) {
             destination: keys[n % keys.len()],
             dead: None,
             context: None,
+            discarded: false,
         }],
     };
     let since = Instant::now();

@@ -5,8 +5,9 @@ use std::error::Error;
 /// Why a store method did nothing. Whatever the variant, no part of the method has happened, unless `Unknown`.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The writer's queue is full: more work arrives than the disk takes. Try again in a moment.
-    #[error("queue the write: the store is at its limit")]
+    /// The writer's queue is full, or all connections for reading are in use: more work arrives than the disk takes. Try again
+    /// in a moment.
+    #[error("queue the work: the store is at its limit")]
     Busy,
     /// The disk is full or a quota is reached.
     #[error("write: the disk is full")]

@@ -4,6 +4,7 @@
 //! SQL, no row and no transaction. Every method that compares times takes `now`. A lost race is a variant of the
 //! answer, not an error. What was committed and is due at once reaches the engine through the [`feed`].
 
+pub mod alerts;
 mod dead_letters;
 pub mod error;
 pub mod feed;

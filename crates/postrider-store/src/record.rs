@@ -247,6 +247,8 @@ pub struct NewDelivery {
     pub dead: Option<DeadReason>,
     /// What is in force, for a dead letter.
     pub context: Option<DeadContext>,
+    /// It is canceled from the beginning (destination disabled, and its owner wants nothing kept).
+    pub discarded: bool,
 }
 
 /// What became of a publish. In both cases the event is stored.

@@ -7,6 +7,7 @@ use postrider_core::dispatcher::Protection;
 use postrider_core::id::{DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
 
+use crate::alerts::Alerts;
 use crate::dead_letters::DeadLetters;
 use crate::error::StoreError;
 use crate::feed::Feed;
@@ -19,7 +20,7 @@ use crate::record::{
 
 /// Postrider's memory. See the crate's page for the rules that all methods share.
 #[async_trait]
-pub trait Store: DeadLetters {
+pub trait Store: Alerts + DeadLetters {
     /// Turns the keys of this installation into public ids and back.
     fn ids(&self) -> &IdCodec;
 

@@ -1,5 +1,6 @@
 //! Postrider acts: HTTP in (`api`), HTTP out (`courier`), and the loop between them (`engine`).
 
+pub mod alerts;
 pub mod api;
 pub mod cli;
 pub mod clock;

@@ -564,6 +564,7 @@ fn invariants_hold_for_every_seed() {
                 _ => Outcome::Answered(Answer {
                     status: 429,
                     retry_after: None,
+                    used_up: None,
                     location: None,
                 }),
             };

@@ -22,6 +22,10 @@ pub(super) struct Owned {
     pub(super) in_flight: bool,
     /// Results of it that are not committed yet. Until then its row in the store is out of date.
     pub(super) unsettled: u32,
+    /// Attempts of it that have been made, the last one included that is not settled; zero when none was made here.
+    pub(super) made: u32,
+    /// The last one succeeded, so the delivery has ended.
+    pub(super) succeeded: bool,
     /// Somebody asked for it while it was out or unsettled: it is due again when that is done.
     pub(super) renewed: Option<Box<PendingDelivery>>,
     /// Somebody ended it while it was out: what its policy plans is not wanted any more.
@@ -31,6 +35,18 @@ pub(super) struct Owned {
 impl Owned {
     const fn is_idle(&self) -> bool {
         self.queued.is_none() && !self.in_flight && self.unsettled == 0
+    }
+
+    /// What is to be sent because somebody asked for it meanwhile. An attempt that the store did not know of when it was
+    /// asked has its number all the same; and if that one succeeded, what was asked for has been done.
+    fn wanted(self) -> Option<PendingDelivery> {
+        let mut delivery = *self.renewed?;
+        let is_known = delivery.progress.attempts >= self.made;
+        if self.succeeded && !is_known {
+            return None;
+        }
+        delivery.progress.attempts = delivery.progress.attempts.max(self.made);
+        Some(delivery)
     }
 }
 
@@ -328,7 +344,7 @@ impl<P: Payload> Lane<P> {
         }
         let owned = self.owned.remove(&key)?;
         self.depart(key);
-        owned.renewed.map(|delivery| *delivery)
+        owned.wanted()
     }
 
     pub(super) fn depart(&mut self, key: DeliveryKey) {

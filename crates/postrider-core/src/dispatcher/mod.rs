@@ -191,8 +191,9 @@ impl<P: Payload> Dispatcher<P> {
         self.list(destination);
     }
 
-    /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first. One that is wanted
-    /// now is a reason to look whether the receiver is well.
+    /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first; and when it is a success
+    /// that the plan does not know of, the delivery has ended and the plan with it. One that is wanted now is a reason to
+    /// look whether the receiver is well.
     pub fn rescheduled(&mut self, delivery: PendingDelivery, now: Timestamp) {
         let destination = delivery.destination;
         let lane = self.lane(destination, now);
@@ -298,6 +299,10 @@ impl<P: Payload> Dispatcher<P> {
         owned.withdrawn = false;
         owned.in_flight = false;
         owned.unsettled += u32::from(finished.unsettled);
+        if let Some(outcome) = &finished.outcome {
+            owned.made = finished.delivery.progress.attempts.saturating_add(1);
+            owned.succeeded = outcome.is_success();
+        }
         self.unsettled += usize::from(finished.unsettled);
         let mut learned = Learned::NOTHING;
         match &finished.outcome {

@@ -135,6 +135,7 @@ impl Network {
             5 if self.draw(100) < 20 => Outcome::Answered(Answer {
                 status: 429,
                 retry_after: Some(Duration::from_secs(3)),
+                used_up: None,
                 location: None,
             }),
             _ => Outcome::status(200),

@@ -13,6 +13,8 @@ mod ending;
 mod protection;
 #[path = "recovery_tests.rs"]
 mod recovery;
+#[path = "renewed_tests.rs"]
+mod renewed;
 #[path = "seeds_tests.rs"]
 mod seeds;
 #[path = "withdrawn_tests.rs"]
@@ -204,43 +206,6 @@ fn more_results_than_may_be_lost_stop_the_sending() {
     assert!(dispatcher.next_action(at(1)).is_none());
     dispatcher.settled(out.iter().map(|d| (d.destination, d.key)), at(2));
     assert_eq!(started(dispatcher.next_action(at(2))).map(|d| d.key.0), Some(100));
-}
-
-#[test]
-fn asked_for_again_between_verdict_and_commit_it_is_sent_again() {
-    let mut dispatcher = Dispatcher::new(small());
-    dispatcher.accepted(pending(1, 1, START), None, START);
-    let first = started(dispatcher.next_action(START)).unwrap();
-    dispatcher.finished(answered(first, 404), at(1));
-    dispatcher.rescheduled(pending(1, 1, at(2)), at(2));
-    assert!(dispatcher.next_action(at(2)).is_none(), "its result comes first");
-    dispatcher.settled([(first.destination, first.key)], at(3));
-    assert_eq!(started(dispatcher.next_action(at(3))).map(|d| d.key.0), Some(1));
-}
-
-#[test]
-fn asked_for_again_while_it_is_out_it_does_not_wait_for_the_backoff() {
-    let mut dispatcher = Dispatcher::new(small());
-    dispatcher.accepted(pending(1, 1, START), None, START);
-    let first = started(dispatcher.next_action(START)).unwrap();
-    dispatcher.rescheduled(pending(1, 1, at(1)), at(1));
-    let again = Some((pending(1, 1, at(3_600_000)), None));
-    dispatcher.finished(
-        Finished {
-            again,
-            ..answered(first, 404)
-        },
-        at(2),
-    );
-    assert!(dispatcher.next_action(at(2)).is_none(), "its result comes first");
-    dispatcher.settled([(first.destination, first.key)], at(3));
-    let second = started(dispatcher.next_action(at(3))).unwrap();
-    dispatcher.finished(answered(second, 200), at(4));
-    dispatcher.settled([(second.destination, second.key)], at(5));
-    assert!(
-        dispatcher.next_action(at(7_200_000)).is_none(),
-        "and the old plan is gone"
-    );
 }
 
 #[test]

@@ -37,6 +37,26 @@ words! {
     }
 }
 
+words! {
+    /// What an answer does whose RateLimit fields say that nothing remains.
+    pub enum RateLimitFields {
+        /// Nothing.
+        Ignore = 0 => "ignore",
+        /// No request goes to the destination until there is more.
+        Hold = 1 => "hold",
+    }
+}
+
+words! {
+    /// What becomes of an event for a destination that is disabled.
+    pub enum OnDisabled {
+        /// Its delivery is a dead letter, which can be sent once the destination is enabled.
+        DeadLetter = 0 => "dead_letter",
+        /// Its delivery is canceled.
+        Discard = 1 => "discard",
+    }
+}
+
 /// What one word of a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Match {

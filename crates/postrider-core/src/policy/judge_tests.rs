@@ -14,6 +14,7 @@ fn asking(status: u16, retry_after: Duration) -> Outcome {
     Outcome::Answered(Answer {
         status,
         retry_after: Some(retry_after),
+        used_up: None,
         location: None,
     })
 }
@@ -178,6 +179,44 @@ fn a_429_without_retry_after_waits_three_times_as_long() {
     );
     let late = retry(plain().judge(&case(15, 0), &status(429), START));
     assert_eq!(late.delay, 3 * HOUR, "the cap is multiplied, too");
+}
+
+#[test]
+fn rate_limit_fields_hold_the_destination_where_the_policy_says_so() {
+    let answer = |status, retry_after, used_up: u64| {
+        Outcome::Answered(Answer {
+            status,
+            retry_after,
+            used_up: Some(Duration::from_secs(used_up)),
+            location: None,
+        })
+    };
+    let policy = RetryPolicy::default();
+    assert_eq!(policy.hold(&answer(200, None, 30)), None, "off by default");
+    let policy = RetryPolicy {
+        rate_limit_fields: RateLimitFields::Hold,
+        ..policy
+    };
+    let seconds = |n| Some(Duration::from_secs(n));
+    for status in [200, 404, 429, 500] {
+        assert_eq!(policy.hold(&answer(status, None, 30)), seconds(30), "{status}");
+    }
+    assert_eq!(
+        policy.hold(&answer(200, None, 9 * 3_600)),
+        seconds(3_600),
+        "capped"
+    );
+    assert_eq!(policy.hold(&answer(200, None, 0)), None);
+    assert_eq!(
+        policy.hold(&answer(429, seconds(5), 30)),
+        seconds(5),
+        "Retry-After wins"
+    );
+    assert_eq!(
+        policy.hold(&answer(200, seconds(5), 30)),
+        seconds(30),
+        "which means nothing on 200"
+    );
 }
 
 #[test]

@@ -199,6 +199,8 @@ impl Merged {
             on_gone => "on_gone",
             while_open => "while_open",
             dead_letter_after => "dead_letter_after",
+            rate_limit_fields => "rate_limit_fields",
+            on_disabled => "on_disabled",
             rules => "rules",
         });
         if let Some(from) = &layer.immediate {

@@ -220,6 +220,22 @@ fn wrong_words_are_explained() {
             json!({"on_gone": "delete"}),
             "on_gone must be one of: disable, ignore",
         ),
+        (
+            json!({"while_open": "drop"}),
+            "while_open must be one of: hold, dead_letter",
+        ),
+        (
+            json!({"dead_letter_after": "91d"}),
+            "dead_letter_after is 91d, more than 90d; shorten it",
+        ),
+        (
+            json!({"rate_limit_fields": "honour"}),
+            "rate_limit_fields must be one of: ignore, hold",
+        ),
+        (
+            json!({"on_disabled": "drop"}),
+            "on_disabled must be one of: dead_letter, discard",
+        ),
     ]);
 }
 

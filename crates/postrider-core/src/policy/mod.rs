@@ -36,7 +36,7 @@ use jitter::{Memory, Spread, fraction_of};
 use serde::{Serialize, Serializer};
 
 pub use backoff::Curve;
-pub use classify::{OnGone, Then, WhileOpen};
+pub use classify::{OnDisabled, OnGone, RateLimitFields, Then, WhileOpen};
 pub use jitter::Jitter;
 pub use layers::{Effective, Layer, Origin, Policies, PolicyChoice, Problem, check_name, resolve};
 pub use preset::Preset;
@@ -67,6 +67,8 @@ pub struct RetryPolicy {
     on_gone: OnGone,
     while_open: WhileOpen,
     dead_letter_after: Duration,
+    rate_limit_fields: RateLimitFields,
+    on_disabled: OnDisabled,
     rules: Vec<Rule>,
 }
 
@@ -168,20 +170,26 @@ impl RetryPolicy {
         now > progress.window_start.plus(self.max_age)
     }
 
-    /// How long an outcome forbids every request to the destination (429 and 503 with Retry-After), capped by
-    /// `retry_after_max`. A `Retry-After` of zero forbids nothing.
+    /// How long an outcome forbids every request to the destination, capped by `retry_after_max`: 429 and 503 with
+    /// `Retry-After`; else, with `rate_limit_fields = "hold"`, any answer that says that nothing remains. Zero forbids
+    /// nothing.
     #[must_use]
     pub fn hold(&self, outcome: &Outcome) -> Option<Duration> {
-        match outcome {
-            Outcome::Answered(Answer {
-                status: 429 | 503,
-                retry_after: Some(delay),
-                ..
-            }) => Some(delay.min(&self.retry_after_max))
-                .filter(|delay| !delay.is_zero())
-                .copied(),
-            _ => None,
-        }
+        let Outcome::Answered(answer) = outcome else {
+            return None;
+        };
+        let retry_after = answer.retry_after.filter(|_| matches!(answer.status, 429 | 503));
+        let used_up = answer
+            .used_up
+            .filter(|_| self.rate_limit_fields == RateLimitFields::Hold);
+        let asked = retry_after.or(used_up)?;
+        Some(asked.min(self.retry_after_max)).filter(|delay| !delay.is_zero())
+    }
+
+    /// What becomes of an event for the destination while it is disabled.
+    #[must_use]
+    pub const fn on_disabled(&self) -> OnDisabled {
+        self.on_disabled
     }
 
     /// Whether this outcome (410, unless the policy says `on_gone = "ignore"`) disables the destination.

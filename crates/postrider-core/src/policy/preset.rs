@@ -169,6 +169,8 @@ fn standard() -> RawPolicy {
         on_gone: Some("disable".into()),
         while_open: Some("hold".into()),
         dead_letter_after: Some("0s".into()),
+        rate_limit_fields: Some("ignore".into()),
+        on_disabled: Some("dead_letter".into()),
         rules: Some(Vec::new()),
     }
 }

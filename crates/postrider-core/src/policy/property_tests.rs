@@ -109,6 +109,7 @@ impl Draw {
             _ => Outcome::Answered(Answer {
                 status: self.one_of(&[429, 503, 500, code]),
                 retry_after: Some(self.one_of(&[Duration::ZERO, Duration::MAX, millis(1), millis(90_000)])),
+                used_up: None,
                 location: None,
             }),
         }
@@ -372,6 +373,7 @@ fn the_preview_bounds_every_forecast() {
         Outcome::Answered(Answer {
             status: 429,
             retry_after: Some(millis(90_000)),
+            used_up: None,
             location: None,
         }),
     ];

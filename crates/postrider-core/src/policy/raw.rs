@@ -49,6 +49,12 @@ pub struct RawPolicy {
     /// With `hold`: after so long without a success what is due becomes a dead letter; zero never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_after: Option<DurationText>,
+    /// `ignore`, `hold`: what a receiver's RateLimit fields do when nothing remains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit_fields: Option<String>,
+    /// `dead_letter`, `discard`: events for the destination while it is disabled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_disabled: Option<String>,
     /// Classification before the defaults; the first match wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<RawRule>>,

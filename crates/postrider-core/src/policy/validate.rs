@@ -31,6 +31,8 @@ pub(super) fn compile(raw: &RawPolicy, own: impl Fn(&str) -> bool) -> Result<Ret
     let on_gone = check.word("on_gone", raw.on_gone.as_deref());
     let while_open = check.word("while_open", raw.while_open.as_deref());
     let dead_letter_after = check.duration("dead_letter_after", raw.dead_letter_after.as_ref(), MAX_AGE);
+    let rate_limit_fields = check.word("rate_limit_fields", raw.rate_limit_fields.as_deref());
+    let on_disabled = check.word("on_disabled", raw.on_disabled.as_deref());
     let rules = check.rules(raw.rules.as_deref().unwrap_or_default());
     let assembled = (|| {
         Some(RetryPolicy {
@@ -45,6 +47,8 @@ pub(super) fn compile(raw: &RawPolicy, own: impl Fn(&str) -> bool) -> Result<Ret
             on_gone: on_gone?,
             while_open: while_open?,
             dead_letter_after: dead_letter_after?,
+            rate_limit_fields: rate_limit_fields?,
+            on_disabled: on_disabled?,
             rules,
         })
     })();

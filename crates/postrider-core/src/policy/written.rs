@@ -58,6 +58,8 @@ pub(super) fn written(policy: &RetryPolicy) -> RawPolicy {
         on_gone: Some(policy.on_gone.as_str().into()),
         while_open: Some(policy.while_open.as_str().into()),
         dead_letter_after: Some(policy.dead_letter_after.into()),
+        rate_limit_fields: Some(policy.rate_limit_fields.as_str().into()),
+        on_disabled: Some(policy.on_disabled.as_str().into()),
         rules: Some(policy.rules.iter().map(Rule::written).collect()),
     }
 }

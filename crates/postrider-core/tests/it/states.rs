@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use postrider_core::alert::{AlertKind, AlertState, Severity, Told};
 use postrider_core::breaker::{BreakerState, OpenKind};
 use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
 use postrider_core::outcome::{Category, ErrorKind};
@@ -61,6 +62,10 @@ fn every_word_has_its_row() {
     assert_eq!(first_column("Error"), words(ErrorKind::ALL));
     assert_eq!(first_column("Circuit breaker"), words(BreakerState::ALL));
     assert_eq!(first_column("Breaker trigger"), words(OpenKind::ALL));
+    assert_eq!(first_column("Alert"), words(AlertKind::ALL));
+    assert_eq!(first_column("Alert state"), words(AlertState::ALL));
+    assert_eq!(first_column("Told about an alert"), words(Told::ALL));
+    assert_eq!(first_column("Severity of an alert"), words(Severity::ALL));
     assert_eq!(first_column("Replay"), words(ReplayState::ALL));
 }
 
@@ -75,6 +80,7 @@ fn every_state_is_drawn() {
         drawn("Circuit breaker"),
         words(BreakerState::ALL).into_iter().collect()
     );
+    assert_eq!(drawn("Alert state"), words(AlertState::ALL).into_iter().collect());
 }
 
 #[test]

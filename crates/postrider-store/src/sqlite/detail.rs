@@ -1,7 +1,9 @@
 //! What an attempt's row keeps in one blob: everything that is shown but never searched.
 //!
-//! Layout, version 1: numbers are LEB128 (DWARF 5 §7.6), texts and bytes have their length in front, an optional
-//! number is itself plus one, or zero. Times are milliseconds, durations nanoseconds. Any bytes are kept as they came.
+//! Layout, version 2: numbers are LEB128 (DWARF 5 §7.6), texts and bytes have their length in front, an optional
+//! number is itself plus one, or zero. Times are milliseconds, durations nanoseconds. Any bytes are kept as they came. A
+//! header whose name, or name and value, nearly every request has is its place in [`COMMON`] plus one; zero stands before
+//! a name that is written out. Version 1 wrote all of them out.
 
 use std::time::Duration;
 
@@ -14,11 +16,43 @@ use super::failure::Fault;
 use super::rows;
 use crate::record::{Headers, NewAttempt, Timings};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_OF_WRITTEN_NAMES: u8 = 1;
 const MANUAL: u8 = 1;
 const TRUNCATED: u8 = 2;
 const HAS_RETRY: u8 = 4;
 const HAS_DETAIL: u8 = 8;
+
+/// Headers that take one byte, the value included where there is one. Places are kept on disk: only ever append.
+const COMMON: &[(&str, Option<&str>)] = &[
+    ("host", None),
+    ("user-agent", None),
+    ("content-type", Some("application/json")),
+    ("accept-encoding", Some("identity")),
+    ("webhook-id", None),
+    ("webhook-timestamp", None),
+    ("webhook-signature", None),
+    ("webhook-topic", None),
+    ("webhook-attempt", Some("1")),
+    ("webhook-attempt", None),
+    ("content-length", Some("0")),
+    ("content-length", None),
+    ("content-type", None),
+    ("date", None),
+    ("server", None),
+    ("connection", Some("keep-alive")),
+    ("connection", None),
+    ("cache-control", None),
+    ("transfer-encoding", Some("chunked")),
+    ("vary", None),
+    ("x-request-id", None),
+    ("strict-transport-security", None),
+    ("set-cookie", None),
+    ("etag", None),
+    ("retry-after", None),
+    ("location", None),
+    ("authorization", None),
+];
 
 /// The columns of an attempt's row that are not in the blob.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +107,11 @@ impl Detail {
     /// Unpacks what [`Detail::encode`] packed.
     pub(super) fn decode(blob: &[u8], columns: Columns) -> Result<(NewAttempt, Option<Plan>), Fault> {
         let mut input = Input { rest: blob };
-        if input.byte()? != VERSION {
-            return Err(Fault::corrupt("an attempt's detail has an unknown version"));
-        }
+        let headers = match input.byte()? {
+            VERSION => Input::headers,
+            VERSION_OF_WRITTEN_NAMES => Input::written_headers,
+            _ => return Err(Fault::corrupt("an attempt's detail has an unknown version")),
+        };
         let flags = input.byte()?;
         let waited_for = WaitCause::from_code(input.byte()?);
         let plan = input.plan()?;
@@ -113,8 +149,8 @@ impl Detail {
             error,
             detail,
             timings,
-            request_headers: input.headers()?,
-            response_headers: input.headers()?,
+            request_headers: headers(&mut input)?,
+            response_headers: headers(&mut input)?,
             response_body: input.bytes()?,
             response_truncated: flags & TRUNCATED != 0,
         };
@@ -146,8 +182,16 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 fn put_headers(out: &mut Vec<u8>, headers: &Headers) {
     put(out, headers.len() as u64);
     for (name, value) in headers {
-        put_bytes(out, name.as_bytes());
-        put_bytes(out, value);
+        let place = COMMON.iter().position(|(known, fixed)| {
+            known == name && fixed.is_none_or(|fixed| fixed.as_bytes() == &value[..])
+        });
+        put(out, place.map_or(0, |place| place as u64 + 1));
+        if place.is_none() {
+            put_bytes(out, name.as_bytes());
+        }
+        if place.is_none_or(|place| COMMON[place].1.is_none()) {
+            put_bytes(out, value);
+        }
     }
 }
 
@@ -209,6 +253,23 @@ impl Input<'_> {
 
     fn headers(&mut self) -> Result<Headers, Fault> {
         let count = self.number()?;
+        (0..count).map(|_| self.header()).collect()
+    }
+
+    fn header(&mut self) -> Result<(String, Bytes), Fault> {
+        let Some(place) = self.number()?.checked_sub(1) else {
+            return Ok((self.text()?, self.bytes()?));
+        };
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        match COMMON.get(place) {
+            Some((name, Some(value))) => Ok(((*name).to_owned(), Bytes::from_static(value.as_bytes()))),
+            Some((name, None)) => Ok(((*name).to_owned(), self.bytes()?)),
+            None => Err(Fault::corrupt("an attempt's detail names an unknown header")),
+        }
+    }
+
+    fn written_headers(&mut self) -> Result<Headers, Fault> {
+        let count = self.number()?;
         (0..count).map(|_| Ok((self.text()?, self.bytes()?))).collect()
     }
 
@@ -250,7 +311,11 @@ mod tests {
                 first_byte: Some(Duration::from_secs(60)),
                 total: Duration::from_millis(127),
             },
-            request_headers: vec![("webhook-id".into(), Bytes::from_static(b"evt_1"))],
+            request_headers: vec![
+                ("webhook-id".into(), Bytes::from_static(b"evt_1")),
+                ("content-type".into(), Bytes::from_static(b"application/json")),
+                ("content-type".into(), Bytes::from_static(b"text/plain")),
+            ],
             response_headers: vec![("x-msg".into(), Bytes::from_static(b"caf\xe9\0"))],
             response_body: Bytes::from_static(b"\xff\xfe\x80\0"),
             response_truncated: true,
@@ -275,6 +340,27 @@ mod tests {
             assert_eq!(decoded, attempt());
             assert_eq!(led_to, retry);
         }
+    }
+
+    #[test]
+    fn a_header_of_every_request_takes_a_byte() {
+        let mut out = Vec::new();
+        let fixed = ("accept-encoding".to_owned(), Bytes::from_static(b"identity"));
+        let known = ("webhook-id".to_owned(), Bytes::from_static(b"e"));
+        let own = ("x-a".to_owned(), Bytes::from_static(b"b"));
+        put_headers(&mut out, &vec![fixed, known, own]);
+        assert_eq!(out, b"\x03\x04\x05\x01e\x00\x03x-a\x01b");
+    }
+
+    #[test]
+    fn what_version_1_wrote_is_still_read() {
+        let blob = b"\x01\x00\x00\x05\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x01a\x01b\x00\x00";
+        let (decoded, _) = Detail::decode(blob, columns()).unwrap();
+        assert_eq!(decoded.plan.due_at, Timestamp::from_millis(5));
+        assert_eq!(
+            decoded.request_headers,
+            [("a".to_owned(), Bytes::from_static(b"b"))]
+        );
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! All SQL of the program is in this folder. [`write`](self) functions run on the writer's thread inside its transaction;
 //! `read` functions run on blocking threads, each in its own short transaction.
 
+mod alerts;
 mod credentials;
 mod dead_letters;
 mod detail;
 mod duties;
 mod failure;
+mod file;
 mod json;
 mod open;
 mod queue;
@@ -28,6 +30,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
 
+use self::file::DatabaseFile;
 pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
 use self::read::Readers;
@@ -46,7 +49,7 @@ pub struct SqliteConfig {
     pub seal_key: SealKey,
     /// Pages of 8 KiB in the log that start a checkpoint: fewer make shorter stalls, more make higher throughput.
     pub wal_autocheckpoint: u32,
-    /// Connections for reading.
+    /// Connections for reading by people; the engine has two of its own.
     pub readers: usize,
     /// The longest that one read may take.
     pub read_time_limit: Duration,
@@ -129,6 +132,7 @@ impl SqliteStore {
         let feed = Feed::default();
         let path = opened.path.clone();
         let writer = Writer {
+            file: DatabaseFile::at(&opened.path).map_err(|error| failed(error.to_string()))?,
             conn: opened.conn,
             ids: opened.ids.clone(),
             seal: config.seal_key.clone(),
@@ -258,6 +262,28 @@ mod tests {
         assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
         other.execute_batch("ALTER TABLE hidden RENAME TO meta").unwrap();
         store.write(Class::Progress, CHANGE, topic).await.unwrap();
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn nothing_is_acknowledged_while_the_database_is_not_where_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config).unwrap();
+        store.ping().await.unwrap();
+        let (path, aside) = (
+            directory.path().join("postrider.db"),
+            directory.path().join("aside"),
+        );
+        std::fs::rename(&path, &aside).unwrap();
+        let removed = store.ping().await;
+        assert!(matches!(removed, Err(StoreError::Unavailable(_))), "{removed:?}");
+        std::fs::copy(&aside, &path).unwrap();
+        let replaced = store.ping().await.unwrap_err();
+        let cause = std::error::Error::source(&replaced).unwrap().to_string();
+        assert_eq!(cause, file::GONE);
+        std::fs::rename(&aside, &path).unwrap();
+        store.ping().await.unwrap();
         store.close().await;
     }
 

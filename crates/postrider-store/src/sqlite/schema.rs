@@ -4,6 +4,7 @@
 //! grow at their end, `pending` is small and its rows move to `history` when they are final. Tables named `*_by_*`
 //! are listing indexes. They scatter, so no accept or settle waits for them: see [`super::write::index`].
 
+mod alerts;
 mod dead_letters;
 
 use rusqlite::{Connection, OptionalExtension as _};
@@ -21,6 +22,7 @@ pub(super) const MIGRATIONS: &[Step] = &[
     Step::Sql(PROTECTION),
     Step::Run(dead_letters::tables),
     Step::Run(dead_letters::seal_headers),
+    Step::Sql(alerts::TABLES),
 ];
 
 /// One step of the migration.

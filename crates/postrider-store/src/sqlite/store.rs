@@ -166,7 +166,7 @@ impl Store for SqliteStore {
     async fn due(&self, query: DueQuery) -> Result<DuePage, StoreError> {
         let ids = self.ids.clone();
         self.readers
-            .run(move |conn| read::lane::due(conn, &ids, &query))
+            .run_for_engine(move |conn| read::lane::due(conn, &ids, &query))
             .await
     }
 
@@ -174,7 +174,7 @@ impl Store for SqliteStore {
         let ids = self.ids.clone();
         let payload = self
             .readers
-            .run(move |conn| read::lane::payload(conn, &ids, event))
+            .run_for_engine(move |conn| read::lane::payload(conn, &ids, event))
             .await?;
         Ok(payload.map(Arc::new))
     }

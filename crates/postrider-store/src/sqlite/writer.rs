@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::duties::Duties;
 use super::failure::Fault;
+use super::file::{DatabaseFile, GONE};
 use super::queue::{Operation, Queue, Taken};
 use super::write::{Effects, Work};
 use crate::error::StoreError;
@@ -51,6 +52,7 @@ pub(super) struct Writer {
     pub(super) feed: Feed,
     pub(super) counters: Arc<Counters>,
     pub(super) lock: File,
+    pub(super) file: DatabaseFile,
 }
 
 /// Refuses everything once the writer is gone, and says so when nobody had asked it to go: after a panic.
@@ -84,7 +86,13 @@ impl Writer {
         let mut work = Work::new(&self.conn, self.ids.clone(), self.seal.clone())?;
         let mut duties = Duties::new();
         let mut last_batch = 0;
+        let mut is_gone = false;
         loop {
+            let patience = if is_gone {
+                IDLE
+            } else {
+                duties.patience(&work, IDLE)
+            };
             let linger = if last_batch >= LINGER_FROM {
                 LINGER
             } else {
@@ -93,14 +101,19 @@ impl Writer {
             let Taken {
                 mut operations,
                 closed,
-            } = self
-                .queue
-                .take(duties.patience(&work, IDLE), linger, last_batch / 2, BATCH_ROWS);
+            } = self.queue.take(patience, linger, last_batch / 2, BATCH_ROWS);
             last_batch = operations.len();
-            if operations.is_empty() {
-                if closed {
-                    return Ok(());
+            is_gone = self.file.is_gone();
+            if operations.is_empty() && closed {
+                return Ok(());
+            }
+            if is_gone {
+                for operation in operations {
+                    operation.answer(Some(StoreError::Unavailable(GONE.into())));
                 }
+                continue;
+            }
+            if operations.is_empty() {
                 duties.when_idle(&mut work, self);
                 continue;
             }

@@ -16,6 +16,8 @@ pub(super) enum List {
     Attempts,
     /// By delivery key.
     Deliveries,
+    /// By position: the key, and whether it fires.
+    Alerts,
     /// By serial of death.
     DeadLetters,
     /// By replay key.
@@ -29,6 +31,7 @@ impl List {
             Self::Events => (IdKind::Event, "evt"),
             Self::Attempts => (IdKind::Attempt, "att"),
             Self::Deliveries => (IdKind::Delivery, "dlv"),
+            Self::Alerts => (IdKind::Alert, "alr"),
             Self::DeadLetters => (IdKind::Delivery, "ded"),
             Self::Replays => (IdKind::Replay, "rpl"),
         }

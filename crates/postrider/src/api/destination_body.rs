@@ -18,6 +18,7 @@ use super::error::ApiError;
 use super::json::{Sent, is_too_deep, parse_object};
 use super::limits::{check_id, check_metadata, read_metadata};
 use super::retry_policies::MAX_POLICY_BYTES;
+use crate::directory::DISABLED_BY_REQUEST;
 
 /// How long a replaced secret goes on signing when nobody says otherwise.
 const ROTATION_OVERLAP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,7 +28,6 @@ const MAX_CONFIG_BYTES: usize = 64 << 10;
 const SECRET: &str = "secret";
 const PREVIOUS: &str = "previous_secret";
 const PREVIOUS_END: &str = "previous_secret_invalid_at";
-const DISABLED_BY_REQUEST: &str = "disabled by request";
 
 #[derive(Debug, Deserialize)]
 struct RawBody<'a> {

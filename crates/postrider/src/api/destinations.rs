@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::alerts::refuse_operator;
 use super::destination_body::{self, Change, read_draft};
 use super::error::ApiError;
 use super::extract::{Body, Segments};
@@ -20,6 +21,7 @@ use super::query::Query;
 use super::retry_policies::{EffectiveAnswer, effective};
 use super::secrets::{new_destination_id, new_secret};
 use super::{App, Shared};
+use crate::alerts::operator;
 use crate::directory::Entry;
 
 const MASK: &str = "***";
@@ -59,7 +61,8 @@ pub(super) struct DestinationAnswer<'a> {
 /// A destination as JSON text.
 type Answer = Box<RawValue>;
 
-/// A destination for the eyes of its owner: with its secrets, but not with one that has run out.
+/// A destination for the eyes of its owner: with its secrets, but not with one that has run out. The one of the operator has
+/// its secret from the configuration, which is nobody else's.
 fn answer(entry: &Entry, now: Timestamp) -> Result<Answer, ApiError> {
     raw(&parts(entry, now))
 }
@@ -73,6 +76,9 @@ fn whole_answer(app: &App, entry: &Entry, now: Timestamp) -> Result<Answer, ApiE
 
 fn parts(entry: &Entry, now: Timestamp) -> DestinationAnswer<'_> {
     let mut answer = masked_parts(entry);
+    if entry.target.tenant_id == operator::TENANT {
+        return answer;
+    }
     let fields = &entry.record.credentials.fields;
     let end = fields
         .get("previous_secret_invalid_at")
@@ -151,6 +157,7 @@ pub(super) async fn create(
     Segments(tenant_id): Segments<String>,
     Body(body): Body,
 ) -> Result<(StatusCode, Json<Answer>), ApiError> {
+    refuse_operator(&tenant_id)?;
     if !app.directory.has_tenant(&tenant_id) {
         return Err(ApiError::not_found("tenant not found"));
     }
@@ -196,6 +203,7 @@ pub(super) async fn patch(
     Segments((tenant_id, id)): Segments<(String, String)>,
     Body(body): Body,
 ) -> Result<Json<Answer>, ApiError> {
+    refuse_operator(&tenant_id)?;
     let before = find(&app, &tenant_id, &id)?;
     let now = app.now();
     let change = Change::read(&body, now)?;
@@ -241,6 +249,7 @@ pub(super) async fn delete(
     State(app): State<Shared>,
     Segments((tenant_id, id)): Segments<(String, String)>,
 ) -> Result<Json<Value>, ApiError> {
+    refuse_operator(&tenant_id)?;
     app.directory.delete(&tenant_id, &id, app.now()).await?;
     Ok(Json(json!({ "success": true })))
 }

@@ -5,6 +5,7 @@
 //! `docs/api.md` is the page for readers; a test keeps its list of routes true.
 
 mod access;
+mod alerts;
 mod attempt_answer;
 mod attempts;
 mod auth;
@@ -35,11 +36,11 @@ mod tenants;
 use std::fmt;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
 use postrider_store::Store;
@@ -125,10 +126,12 @@ pub fn router(app: App) -> Router {
     if app.config.protect_metrics {
         metrics = metrics.route_layer(from_fn_with_state(keys, auth::require_key));
     }
+    let readiness = Arc::new(health::Readiness::default());
     let health = || {
         Router::new()
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
+            .layer(Extension(Arc::clone(&readiness)))
     };
     Router::new()
         .nest("/api/v1", authorized.merge(health()))
@@ -171,6 +174,7 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
             &below("/attempts/{attempt_id}"),
             get(attempts::get_of_destination),
         )
+        .route("/alerts", get(alerts::list))
         .route("/publish", post(publish::publish))
         .route("/events", get(events::list))
         .route("/events/{event_id}", get(events::get))

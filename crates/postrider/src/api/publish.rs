@@ -14,9 +14,11 @@ use postrider_store::record::{Accepted, NewEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::alerts::refuse_operator;
 use super::document;
 use super::error::ApiError;
 use super::extract::Body;
+use super::health::note_refusal;
 use super::json::{Sent, is_too_deep, parse_object};
 use super::limits::{check_event_id, check_id, read_plain_metadata};
 use super::{App, Shared};
@@ -89,8 +91,10 @@ pub(super) fn outcome(answer: &Result<PublishAnswer, ApiError>) -> metrics::Publ
 async fn accept_one(app: &App, body: &Bytes) -> Result<PublishAnswer, ApiError> {
     let now = app.now();
     let event = prepare(app, body, now, |data| keep(body, data))?;
-    let accepted = app.store.accept(vec![event], now).await?.pop();
+    let accepted = app.store.accept(vec![event], now).await;
+    let mut accepted = accepted.inspect_err(|error| note_refusal(app, error))?;
     accepted
+        .pop()
         .map(Into::into)
         .ok_or_else(|| ApiError::internal("the store answered for no event"))
 }
@@ -133,6 +137,7 @@ pub(super) fn prepare(
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));
     }
+    refuse_operator(&tenant_id)?;
     let published = Published {
         tenant_id: &tenant_id,
         topic: &topic,

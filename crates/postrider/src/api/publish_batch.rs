@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::extract::Body;
+use super::health::note_refusal;
 use super::publish::{PublishAnswer, outcome as metrics_word, prepare};
 use super::{App, Shared, json as text};
 
@@ -46,6 +47,7 @@ pub(super) async fn publish(
                 }
             }
             Err(error) => {
+                note_refusal(&app, &error);
                 let error = ApiError::from(error);
                 error.log();
                 for at in places {

@@ -9,6 +9,7 @@ use postrider_store::record::{Metadata, Tenant, TenantQuery, Upserted};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::alerts::refuse_operator;
 use super::cursor::List;
 use super::error::ApiError;
 use super::extract::{Body, Segments};
@@ -41,6 +42,7 @@ pub(super) async fn put(
         #[serde(default, borrow)]
         metadata: Sent<'a>,
     }
+    refuse_operator(&id)?;
     let mut faults = Vec::new();
     check_id("tenant_id", &id, &mut faults);
     let metadata = if body.trim_ascii().is_empty() {
@@ -77,6 +79,7 @@ pub(super) async fn delete(
     State(app): State<Shared>,
     Segments(id): Segments<String>,
 ) -> Result<Json<Value>, ApiError> {
+    refuse_operator(&id)?;
     app.directory.delete_tenant(id, app.now()).await?;
     Ok(Json(json!({ "success": true })))
 }

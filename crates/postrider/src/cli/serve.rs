@@ -25,6 +25,8 @@ use super::dev;
 use super::listener::{Connections, Listener};
 use super::options::ConfigArgs;
 use super::signal::Signals;
+use crate::alerts::notice::Notices;
+use crate::alerts::{self, operator};
 use crate::api::{self, ApiConfig, App};
 use crate::clock::{Clock, SystemClock};
 use crate::config::error::ConfigError;
@@ -162,6 +164,7 @@ struct Running {
     accepting: JoinHandle<()>,
     /// What works in the background, and ends when it is told to stop.
     workers: [JoinHandle<()>; 2],
+    watching: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -177,6 +180,10 @@ impl Running {
         let courier = HttpCourier::new(settings.courier, rules.guard.clone())?;
         let engine_config = within_connections(settings.engine, courier.max_connections());
         let directory = Directory::load(Arc::clone(&store), rules).await?;
+        let webhook = settings.alerts.webhook.as_ref();
+        operator::ensure(&directory, webhook, clock.now())
+            .await
+            .context("take alerts.webhook_url of the configuration")?;
         let parts = Parts {
             store: Arc::clone(&store),
             directory: Arc::clone(&directory),
@@ -184,6 +191,7 @@ impl Running {
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
             health: health.clone(),
+            notices: Notices::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let supervisor = Supervisor {
@@ -195,7 +203,9 @@ impl Running {
             api_keys: settings.api_keys,
             ..settings.api
         };
-        let engine = Engine::start(parts, engine_config);
+        let engine = Engine::start(parts.clone(), engine_config);
+        let beside = alerts::Parts::beside(parts, engine.control());
+        let watching = alerts::start(beside, settings.alerts, &supervisor);
         let replays = Arc::new(Notify::new());
         let replayer = Replayer {
             store: Arc::clone(&store),
@@ -239,6 +249,7 @@ impl Running {
             connections,
             accepting,
             workers,
+            watching,
             stop,
         })
     }
@@ -254,6 +265,7 @@ impl Running {
                 drop(worker.await);
             }
             drop(self.accepting.await);
+            drop(self.watching.await);
             self.connections.drained().await;
         };
         let (drained, finished) = tokio::join!(

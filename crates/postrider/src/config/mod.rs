@@ -3,6 +3,7 @@
 //! [`key`] lists every key, [`sources`] reads what was written (the environment nowhere else), [`resolve`] lays the
 //! sources over each other, [`settings`] composes the parts' own structs. The parts never see this module.
 
+mod alerts;
 pub mod error;
 pub mod key;
 mod protection;

@@ -16,7 +16,8 @@ use tracing_subscriber::EnvFilter;
 use super::error::Problem;
 use super::resolve::Resolved;
 use super::sources::Environment;
-use super::{protection, retention, retry};
+use super::{alerts, protection, retention, retry};
+use crate::alerts::AlertsConfig;
 use crate::api::ApiConfig;
 use crate::courier::config::{CourierConfig, HeaderMode};
 use crate::directory::Rules;
@@ -86,6 +87,8 @@ pub struct Settings {
     pub engine: EngineConfig,
     /// How long things are kept.
     pub retention: RetentionConfig,
+    /// What the operator is told.
+    pub alerts: AlertsConfig,
     /// The metrics.
     pub metrics: MetricsConfig,
     store: StoreConfig,
@@ -133,6 +136,7 @@ impl Settings {
             courier: courier(resolved),
             engine: engine(resolved, problems),
             retention: retention::retention(resolved, problems),
+            alerts: alerts::alerts(resolved, problems),
             metrics: MetricsConfig {
                 destination_label: resolved.text("metrics.destination_label") == "top",
                 destination_top: resolved.count("metrics.destination_top"),
@@ -298,6 +302,7 @@ mod tests {
         );
         assert_eq!(format!("{:?}", settings.rules), format!("{:?}", Rules::default()));
         assert_eq!(settings.metrics, MetricsConfig::default());
+        assert_eq!(settings.alerts, AlertsConfig::default());
         let key = SealKey::new(&[0; 32]);
         let parts = SqliteConfig::new(&settings.data_dir, key.clone());
         assert_eq!(format!("{:?}", settings.sqlite(key)), format!("{parts:?}"));

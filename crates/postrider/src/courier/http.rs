@@ -17,8 +17,8 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use postrider_core::guard::Guard;
 use postrider_core::outcome::{Answer, ErrorKind, Outcome};
-use postrider_core::retry_after;
 use postrider_core::time::Timestamp;
+use postrider_core::{rate_fields, retry_after};
 use postrider_store::record::{Headers, Timings};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
@@ -124,7 +124,8 @@ impl HttpCourier {
     ) -> Result<(Response<Incoming>, Lease), Failure> {
         let mut lease = match self.pool.take(&route.origin) {
             Some(lease) => lease,
-            None => self.open(route, &mut trip.timings).await?,
+            // Boxed, since connections are seldom made: else every request would carry the room for making one.
+            None => Box::pin(self.open(route, &mut trip.timings)).await?,
         };
         let mut headers = prepared.take_headers();
         let mut repeated = false;
@@ -142,7 +143,7 @@ impl HttpCourier {
             }
             repeated = true;
             trip.connected = false;
-            lease = self.open(route, &mut trip.timings).await?;
+            lease = Box::pin(self.open(route, &mut trip.timings)).await?;
             headers = route.prepare(parcel)?.take_headers();
         }
     }
@@ -316,9 +317,13 @@ fn answer(status: u16, headers: &HeaderMap, now: Timestamp) -> Answer {
     } else {
         None
     };
+    let fields = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_bytes()));
     Answer {
         status,
         retry_after,
+        used_up: rate_fields::parse(fields),
         location,
     }
 }

@@ -1,9 +1,9 @@
 //! Changes of tenants and destinations: store first, then memory.
 //!
-//! Order is kept by locks that are held over both steps: changes of one destination follow one another; creations
-//! within a tenant run side by side, but not beside the tenant's own changes; changes of a named retry policy run alone.
-//! A task of its own carries out each
-//! change, so that dropping the caller's future interrupts nothing.
+//! Order is kept by locks that are held over both steps, taken in the order policies, tenant, destination: changes of one
+//! destination follow one another; creations and changes within a tenant run side by side, but not beside the tenant's own,
+//! or a destination of a tenant that was deleted and made anew meanwhile would come back; changes of a named retry policy run
+//! alone. A task of its own carries out each change, so that dropping the caller's future interrupts nothing.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -186,7 +186,9 @@ impl Directory {
     ) -> Result<(), ChangeError> {
         let entry = self.find(tenant_id, id)?;
         let (tenant, key) = (entry.record.tenant, entry.record.key);
+        let tenant_id = tenant_id.to_owned();
         self.carry_out(async move |directory| {
+            let _tenant = directory.locks.tenant(&tenant_id).read().await;
             let _guard = directory.locks.destination(key).lock().await;
             let was_there = directory.store.delete_destination(tenant, key, now).await?;
             directory.index.write().remove(key);
@@ -224,14 +226,13 @@ impl Directory {
         F: FnOnce(&mut Destination) -> Vec<String> + Send + 'static,
     {
         self.carry_out(async move |directory| {
+            // A key never comes to another tenant.
+            let found = || directory.entry(key).ok_or(ChangeError::DestinationMissing);
+            let owner = found()?;
             let _policies = directory.locks.policies.read().await;
+            let _tenant = directory.locks.tenant(&owner.target.tenant_id).read().await;
             let _guard = directory.locks.destination(key).lock().await;
-            let old = directory
-                .index
-                .read()
-                .entry(key)
-                .cloned()
-                .ok_or(ChangeError::DestinationMissing)?;
+            let old = found()?;
             let tenant_id = &old.target.tenant_id;
             let mut record = old.record.clone();
             let faults = edit(&mut record);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use postrider_core::delivery::DeadReason;
+use postrider_core::policy::OnDisabled;
 use postrider_store::record::NewDelivery;
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ pub struct Published<'a> {
 
 impl Directory {
     /// The deliveries of an event, one a destination. For a disabled destination it is a dead letter from the
-    /// beginning. `document` makes `{"id":…,"topic":…,"time":…,"metadata":…,"data":…}` and is called at most once, only if
+    /// beginning, or canceled if its policy says so. `document` makes `{"id":…,"topic":…,"time":…,"metadata":…,"data":…}` and is called at most once, only if
     /// a filter has to be asked.
     ///
     /// # Errors
@@ -51,11 +52,13 @@ impl Directory {
                     continue;
                 }
             }
-            let dead = target.disabled.then_some(DeadReason::DestinationDisabled);
+            let discarded = target.disabled && target.policy.on_disabled() == OnDisabled::Discard;
+            let dead = (target.disabled && !discarded).then_some(DeadReason::DestinationDisabled);
             deliveries.push(NewDelivery {
                 destination: target.key,
                 context: dead.map(|_| entry.context()),
                 dead,
+                discarded,
             });
         }
         Ok(deliveries)

@@ -33,6 +33,9 @@ use self::target::Target;
 
 pub use self::matching::Published;
 
+/// Reason of a destination that somebody disabled by the API.
+pub const DISABLED_BY_REQUEST: &str = "disabled by request";
+
 /// What all destinations have in common, from the configuration.
 #[derive(Debug, Clone)]
 pub struct Rules {
@@ -179,6 +182,17 @@ impl Directory {
     #[must_use]
     pub fn disabled(&self, limit: usize) -> Vec<DestinationKey> {
         self.index.read().disabled().take(limit).collect()
+    }
+
+    /// Some of the destinations that were disabled, but not by request, with the reasons; `limit` at most. Looks at all.
+    #[must_use]
+    pub fn given_up(&self, limit: usize) -> Vec<(DestinationKey, String)> {
+        let index = self.index.read();
+        let reason = |key| {
+            let disabled = index.entry(key)?.record.disabled.as_ref()?;
+            (disabled.reason != DISABLED_BY_REQUEST).then(|| (key, disabled.reason.clone()))
+        };
+        index.disabled().filter_map(reason).take(limit).collect()
     }
 
     /// A destination by its public id.

@@ -222,7 +222,7 @@ fn count(
         Next::Retry(plan, _) => parts.metrics.retry_planned(plan.delay),
         Next::Succeeded => parts
             .metrics
-            .delivery_ended("succeeded", now.since(delivery.event.accepted_at())),
+            .delivery_ended("succeeded", now.since(delivery.progress.window_start)),
         Next::Dead(reason, _) => {
             parts
                 .metrics

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use self::control::Control;
 use self::run::Run;
+use crate::alerts::notice::Notices;
 use crate::clock::Clock;
 use crate::courier::Courier;
 use crate::directory::Directory;
@@ -55,6 +56,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// What is reported.
     pub health: Health,
+    /// Who is told when a destination fails.
+    pub notices: Notices,
 }
 
 /// Bounds of the engine.

@@ -269,6 +269,7 @@ impl Run {
             .and_then(|settlement| settlement.attempt.as_ref());
         self.heed(destination, &learned, attempt, now);
         if let Some(settlement) = done.settlement {
+            self.mourn(&settlement);
             self.judge(settlement);
         }
     }

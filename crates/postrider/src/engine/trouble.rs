@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use postrider_core::breaker::Change;
+use postrider_core::delivery::DeadReason;
 use postrider_core::dispatcher::Learned;
 use postrider_core::id::DestinationKey;
 use postrider_core::time::Timestamp;
-use postrider_store::record::NewAttempt;
+use postrider_store::record::{NewAttempt, Next, Settlement};
 
 use super::control::{Command, Reason};
 use super::run::Run;
+use crate::alerts::notice::What;
 
 /// Bytes of an answer that a reason quotes.
 const MAX_QUOTED: usize = 200;
@@ -27,9 +29,12 @@ impl Run {
             Change::None => {}
             Change::Opened { reason, until } => {
                 tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");
+                let opened = What::BreakerOpened(reason.clone());
+                self.parts.notices.send(destination, opened);
             }
             Change::Closed => {
                 tracing::info!(destination = %self.name(destination), "circuit breaker closed");
+                self.parts.notices.send(destination, What::BreakerClosed);
             }
         }
         let notice = learned.notice;
@@ -42,6 +47,8 @@ impl Run {
                 last = attempt.map(sample),
                 "failures in a row reached a share of the alarming number"
             );
+            let failing = What::Failing(view.failures, attempt.map(sample));
+            self.parts.notices.send(destination, failing);
         }
         if notice.give_up {
             self.give_up(destination, attempt, now);
@@ -49,6 +56,15 @@ impl Run {
         let is_news = learned.change != Change::None || notice.alert.is_some();
         if is_news || self.kept.contains(&destination) {
             self.keep(destination, is_news);
+        }
+    }
+
+    /// Tells of a delivery that used up its attempts.
+    pub(super) fn mourn(&self, settlement: &Settlement) {
+        if let Next::Dead(DeadReason::ExhaustedRetries | DeadReason::Expired, _) = settlement.next {
+            let last = settlement.attempt.as_ref().map(sample);
+            let destination = settlement.delivery.destination;
+            self.parts.notices.send(destination, What::Exhausted(last));
         }
     }
 
@@ -84,6 +100,7 @@ impl Run {
             Command::Reset(destination, answer) => {
                 if self.dispatcher.reset(destination, now) == Change::Closed {
                     tracing::info!(destination = %self.name(destination), "circuit breaker closed by request");
+                    self.parts.notices.send(destination, What::BreakerClosed);
                 }
                 if self.kept.contains(&destination) {
                     self.keep(destination, true);

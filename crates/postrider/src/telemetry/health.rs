@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use postrider_core::time::Timestamp;
 
 /// State of one supervised part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum WorkerState {
 #[derive(Debug, Clone, Default)]
 pub struct Health {
     workers: Arc<Mutex<BTreeMap<&'static str, WorkerState>>>,
+    /// The last write of a client that the store could not do, and why.
+    refusal: Arc<Mutex<Option<(Timestamp, String)>>>,
 }
 
 impl Health {
@@ -41,5 +44,18 @@ impl Health {
             .lock()
             .values()
             .all(|state| !matches!(state, WorkerState::Failed(_)))
+    }
+
+    /// The store could not write what a client sent. A small write may work all the same, so a probe would not see it.
+    pub fn refused(&self, at: Timestamp, reason: String) {
+        *self.refusal.lock() = Some((at, reason));
+    }
+
+    /// Why a write was refused at or after `since`; `None` when none was.
+    #[must_use]
+    pub fn refusal(&self, since: Timestamp) -> Option<String> {
+        let refusal = self.refusal.lock();
+        let (_, reason) = refusal.as_ref().filter(|(at, _)| *at >= since)?;
+        Some(reason.clone())
     }
 }

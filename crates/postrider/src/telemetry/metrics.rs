@@ -4,9 +4,10 @@
 //! number of series is bounded (see [`super::destination_label`]). What the store knows is read at the scrape.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use postrider_core::alert::AlertKind;
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
@@ -37,6 +38,12 @@ const SUCCESS_BUCKETS: [f64; 17] = [
     86_400.0,
 ];
 
+/// The same in milliseconds.
+pub const SUCCESS_BOUNDS_MS: [u64; 17] = [
+    5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 300_000, 900_000, 3_600_000,
+    14_400_000, 86_400_000,
+];
+
 type FloatGauge = Gauge<f64, AtomicU64>;
 type ByLabel = [(&'static str, &'static str); 1];
 
@@ -47,6 +54,11 @@ pub struct Metrics {
     attempts: Arc<AttemptsByDestination>,
     retry_delay: Histogram,
     time_to_success: Histogram,
+    /// What the histogram holds, which does not let itself be read.
+    success_counts: [AtomicU64; SUCCESS_BOUNDS_MS.len() + 1],
+    alerts: Family<ByLabel, Gauge>,
+    dead_by_destination: Family<[(&'static str, String); 1], Gauge>,
+    dead_by_destination_top: usize,
     final_status: Family<ByLabel, Counter>,
     publishes: Family<ByLabel, Counter>,
     restarts: Family<ByLabel, Counter>,
@@ -107,8 +119,17 @@ impl Metrics {
     /// All at zero.
     #[must_use]
     pub fn new(config: MetricsConfig) -> Self {
+        let dead_by_destination_top = if config.destination_label {
+            config.destination_top
+        } else {
+            0
+        };
         let mut metrics = Self {
             registry: Registry::default(),
+            success_counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            alerts: Family::default(),
+            dead_by_destination: Family::default(),
+            dead_by_destination_top,
             attempts: Arc::new(AttemptsByDestination::new(config)),
             retry_delay: Histogram::new(DELAY_BUCKETS),
             time_to_success: Histogram::new(SUCCESS_BUCKETS),
@@ -125,6 +146,9 @@ impl Metrics {
         }
         for published in [Published::Accepted, Published::Duplicate, Published::Refused] {
             drop(metrics.publishes.get_or_create(&[("result", published.as_str())]));
+        }
+        for kind in AlertKind::ALL {
+            metrics.alerts_firing(*kind, 0);
         }
         metrics.register_deliveries();
         metrics.register_gauges();
@@ -178,6 +202,16 @@ impl Metrics {
             self.store.dead.clone(),
         );
         self.add(
+            "destination_dead_letters",
+            "Deliveries in the dead-letter queue, of the destinations that have most",
+            self.dead_by_destination.clone(),
+        );
+        self.add(
+            "alerts_firing",
+            "Alerts of Postrider's own that fire, by kind",
+            self.alerts.clone(),
+        );
+        self.add(
             "deliveries_in_flight",
             "Requests being made now",
             self.engine.in_flight.clone(),
@@ -226,6 +260,33 @@ impl Metrics {
         self.final_status.get_or_create(&[("status", status)]).inc();
         if status == "succeeded" {
             self.time_to_success.observe(since_publish.as_secs_f64());
+            let millis = u64::try_from(since_publish.as_millis()).unwrap_or(u64::MAX);
+            let bucket = SUCCESS_BOUNDS_MS.partition_point(|bound| *bound < millis);
+            self.success_counts[bucket].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many deliveries succeeded within each of [`SUCCESS_BOUNDS_MS`] and above the bound before, and beyond the last.
+    #[must_use]
+    pub fn times_to_success(&self) -> Vec<u64> {
+        let counts = self.success_counts.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    /// So many alerts of this kind fire.
+    pub fn alerts_firing(&self, kind: AlertKind, firing: usize) {
+        self.alerts
+            .get_or_create(&[("kind", kind.as_str())])
+            .set(gauge(firing));
+    }
+
+    /// The destinations (public ids) with most dead letters, and how many; the first of them get a series.
+    pub fn dead_letters_by_destination(&self, worst: impl Iterator<Item = (String, u64)>) {
+        self.dead_by_destination.clear();
+        for (destination, dead) in worst.take(self.dead_by_destination_top) {
+            self.dead_by_destination
+                .get_or_create(&[("destination", destination)])
+                .inc_by(gauge(dead));
         }
     }
 
@@ -417,6 +478,41 @@ mod tests {
         ] {
             shows(&text, line);
         }
+    }
+
+    #[test]
+    fn times_to_success_are_counted_as_in_the_histogram() {
+        let metrics = Metrics::default();
+        for millis in [5, 6, 90_000_000] {
+            metrics.delivery_ended("succeeded", Duration::from_millis(millis));
+        }
+        metrics.delivery_ended("expired", Duration::from_millis(1));
+        let mut right = [0; 18];
+        (right[0], right[1], right[17]) = (1, 1, 1);
+        assert_eq!(metrics.times_to_success(), right);
+        for (seconds, millis) in SUCCESS_BUCKETS.iter().zip(SUCCESS_BOUNDS_MS) {
+            assert_eq!(Duration::from_secs_f64(*seconds), Duration::from_millis(millis));
+        }
+    }
+
+    #[test]
+    fn alerts_and_dead_letters_of_destinations_are_as_they_were_last_said() {
+        let metrics = Metrics::new(MetricsConfig {
+            destination_top: 1,
+            ..MetricsConfig::default()
+        });
+        metrics.alerts_firing(AlertKind::BreakerOpen, 2);
+        let dead = [("des_1".to_owned(), 7), ("des_2".to_owned(), 3)];
+        metrics.dead_letters_by_destination(dead.into_iter());
+        metrics.dead_letters_by_destination([("des_3".to_owned(), 4), ("des_1".to_owned(), 1)].into_iter());
+        let text = scrape(&metrics);
+        shows(&text, r#"postrider_alerts_firing{kind="breaker_open"} 2"#);
+        shows(&text, r#"postrider_alerts_firing{kind="oldest_due_age"} 0"#);
+        shows(
+            &text,
+            r#"postrider_destination_dead_letters{destination="des_3"} 4"#,
+        );
+        assert!(!text.contains("des_1") && !text.contains("des_2"), "{text}");
     }
 
     #[test]

@@ -4,5 +4,6 @@
 mod api;
 mod cli;
 mod courier;
+mod deploy;
 mod e2e;
 mod simulation;

@@ -2,7 +2,11 @@
 //!
 //! WAL readers see one committed state and never wait for the writer. They must not hold it for long, or the log could not
 //! be reset; so every read is one short transaction, and one that runs into its limit is interrupted.
+//!
+//! There are two pools, so that people who look at lists cannot keep deliveries waiting. In people's, a read that gets no
+//! connection soon is refused as busy; the engine bounds its reads itself, and waits.
 
+pub(super) mod alerts;
 pub(super) mod attempts;
 pub(super) mod deliveries;
 mod delivery_sources;
@@ -25,7 +29,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::failure::Fault;
 use super::open::open_reader;
@@ -34,11 +38,18 @@ use crate::error::StoreError;
 /// Between interrupts of a read that is over its limit.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(5);
 
+/// Connections of the engine.
+const ENGINE_READERS: usize = 2;
+/// The longest that people's read waits for a connection.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Readers {
-    pool: Arc<Pool>,
+    people: Arc<Pool>,
+    engine: Arc<Pool>,
     time_limit: Duration,
+    max_wait: Duration,
 }
 
 /// As many connections as there are permits, at most. One that was closed is replaced when it is wanted.
@@ -76,28 +87,34 @@ impl Readers {
         cache_kib: u32,
         time_limit: Duration,
     ) -> Result<Self, Fault> {
-        let count = count.max(1);
-        let idle = (0..count)
-            .map(|_| open_reader(path, cache_kib))
-            .collect::<Result<_, _>>()?;
         Ok(Self {
-            pool: Arc::new(Pool {
-                idle: Mutex::new(idle),
-                permits: Arc::new(Semaphore::new(count)),
-                path: path.to_owned(),
-                cache_kib,
-            }),
+            people: Arc::new(Pool::open(path, count.max(1), cache_kib)?),
+            engine: Arc::new(Pool::open(path, ENGINE_READERS, cache_kib)?),
             time_limit,
+            max_wait: MAX_WAIT,
         })
     }
 
-    /// Runs `read` on a blocking thread, in one transaction, for at most the time limit.
+    /// Runs `read` on a blocking thread, in one transaction, for at most the time limit. `Busy` when others have all
+    /// connections for too long.
     pub(super) async fn run<A, F>(&self, read: F) -> Result<A, StoreError>
     where
         A: Send + 'static,
         F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
     {
-        self.run_within(self.time_limit, read).await
+        let borrowed = timeout(self.max_wait, Pool::borrow(&self.people)).await;
+        let loan = borrowed.map_err(|_| StoreError::Busy)??;
+        run_apart(loan, self.time_limit, read).await
+    }
+
+    /// The same for the engine, on its own connections, however long it waits for one.
+    pub(super) async fn run_for_engine<A, F>(&self, read: F) -> Result<A, StoreError>
+    where
+        A: Send + 'static,
+        F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+    {
+        let loan = Pool::borrow(&self.engine).await?;
+        run_apart(loan, self.time_limit, read).await
     }
 
     /// The same for a walk that can stop early: it gets the instant at which it should, before it is interrupted.
@@ -116,34 +133,43 @@ impl Readers {
         A: Send + 'static,
         F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
     {
-        self.run_within(Duration::MAX, read).await
+        let loan = Pool::borrow(&self.engine).await?;
+        run_apart(loan, Duration::MAX, read).await
     }
 
-    async fn run_within<A, F>(&self, time_limit: Duration, read: F) -> Result<A, StoreError>
-    where
-        A: Send + 'static,
-        F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
-    {
-        let loan = self.borrow().await?;
-        // A task of its own, so that the limit holds also when the caller is dropped meanwhile.
-        let bounded = tokio::spawn(run_bounded(loan, time_limit, read));
-        bounded
-            .await
-            .unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
+    /// Refuses further reads and closes the connections, those on loan when they come back.
+    pub(super) fn close(&self) {
+        for pool in [&self.people, &self.engine] {
+            pool.permits.close();
+            pool.idle.lock().clear();
+        }
+    }
+}
+
+impl Pool {
+    fn open(path: &Path, count: usize, cache_kib: u32) -> Result<Self, Fault> {
+        let idle = (0..count)
+            .map(|_| open_reader(path, cache_kib))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            idle: Mutex::new(idle),
+            permits: Arc::new(Semaphore::new(count)),
+            path: path.to_owned(),
+            cache_kib,
+        })
     }
 
-    async fn borrow(&self) -> Result<Loan, StoreError> {
-        let pool = Arc::clone(&self.pool);
-        let permit = Arc::clone(&pool.permits)
+    async fn borrow(self: &Arc<Self>) -> Result<Loan, StoreError> {
+        let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
             .map_err(|_| StoreError::Closed)?;
-        let idle = pool.idle.lock().pop();
+        let idle = self.idle.lock().pop();
         let conn = match idle {
             Some(conn) => conn,
-            None if pool.permits.is_closed() => return Err(StoreError::Closed),
+            None if self.permits.is_closed() => return Err(StoreError::Closed),
             None => {
-                let pool = Arc::clone(&pool);
+                let pool = Arc::clone(self);
                 tokio::task::spawn_blocking(move || open_reader(&pool.path, pool.cache_kib))
                     .await
                     .map_err(|error| StoreError::Unavailable(error.into()))??
@@ -151,16 +177,22 @@ impl Readers {
         };
         Ok(Loan {
             conn: Some(conn),
-            pool,
+            pool: Arc::clone(self),
             _permit: permit,
         })
     }
+}
 
-    /// Refuses further reads and closes the connections, those on loan when they come back.
-    pub(super) fn close(&self) {
-        self.pool.permits.close();
-        self.pool.idle.lock().clear();
-    }
+/// Runs a read in a task of its own, so that its limit holds also when the caller is dropped meanwhile.
+async fn run_apart<A, F>(loan: Loan, time_limit: Duration, read: F) -> Result<A, StoreError>
+where
+    A: Send + 'static,
+    F: FnOnce(&Connection) -> Result<A, Fault> + Send + 'static,
+{
+    let bounded = tokio::spawn(run_bounded(loan, time_limit, read));
+    bounded
+        .await
+        .unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
 }
 
 async fn run_bounded<A, F>(loan: Loan, time_limit: Duration, read: F) -> Result<A, StoreError>
@@ -173,14 +205,14 @@ where
         let answer = loan.conn.as_ref().map(|conn| in_transaction(conn, read));
         (answer, loan)
     });
-    let finished = match tokio::time::timeout(time_limit, &mut job).await {
+    let finished = match timeout(time_limit, &mut job).await {
         Ok(finished) => finished,
         Err(_) => loop {
             // An interrupt between two statements is forgotten, so it is repeated until it hits one.
             if let Some(interrupt) = &interrupt {
                 interrupt.interrupt();
             }
-            if let Ok(finished) = tokio::time::timeout(INTERRUPT_EVERY, &mut job).await {
+            if let Ok(finished) = timeout(INTERRUPT_EVERY, &mut job).await {
                 break finished;
             }
         },
@@ -229,13 +261,32 @@ mod tests {
         Ok(conn.query_row("SELECT count(*) FROM t", [], |row| row.get(0))?)
     }
 
+    /// Rows, on people's connections, without a limit.
+    async fn unhurried(readers: &Readers) -> i64 {
+        let loan = Pool::borrow(&readers.people).await.unwrap();
+        run_apart(loan, Duration::MAX, rows).await.unwrap()
+    }
+
     #[tokio::test]
     async fn an_endless_read_is_stopped_and_its_connection_goes_on() {
         let directory = tempfile::tempdir().unwrap();
         let readers = readers(&directory, Duration::from_millis(1));
         let stopped = readers.run(endless).await;
         assert!(matches!(stopped, Err(StoreError::TooSlow)), "{stopped:?}");
-        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+        assert_eq!(unhurried(&readers).await, 0);
+    }
+
+    #[tokio::test]
+    async fn people_who_look_do_not_keep_the_engine_waiting_and_are_refused_when_too_many_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut readers = readers(&directory, Duration::from_secs(5));
+        readers.max_wait = Duration::from_millis(1);
+        let only_one = Pool::borrow(&readers.people).await.unwrap();
+        let refused = readers.run(rows).await;
+        assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
+        assert_eq!(readers.run_for_engine(rows).await.unwrap(), 0);
+        drop(only_one);
+        assert_eq!(unhurried(&readers).await, 0);
     }
 
     #[tokio::test]
@@ -247,8 +298,8 @@ mod tests {
             answer = readers.run(endless) => panic!("{answer:?}"),
             () = std::future::ready(()) => {}
         }
-        assert_eq!(readers.pool.permits.available_permits(), 0, "it began");
-        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+        assert_eq!(readers.people.permits.available_permits(), 0, "it began");
+        assert_eq!(unhurried(&readers).await, 0);
     }
 
     #[tokio::test]
@@ -262,20 +313,20 @@ mod tests {
             matches!(panicked, Err(StoreError::Unavailable(_))),
             "{panicked:?}"
         );
-        assert_eq!(readers.pool.idle.lock().len(), 0);
-        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
-        assert_eq!(readers.pool.idle.lock().len(), 1);
+        assert_eq!(readers.people.idle.lock().len(), 0);
+        assert_eq!(unhurried(&readers).await, 0);
+        assert_eq!(readers.people.idle.lock().len(), 1);
 
-        let loan = readers.borrow().await.unwrap();
+        let loan = Pool::borrow(&readers.people).await.unwrap();
         loan.conn.as_ref().unwrap().execute_batch("BEGIN").unwrap();
         drop(loan);
-        assert_eq!(readers.pool.idle.lock().len(), 0);
-        assert_eq!(readers.run_unbounded(rows).await.unwrap(), 0);
+        assert_eq!(readers.people.idle.lock().len(), 0);
+        assert_eq!(unhurried(&readers).await, 0);
 
-        let loan = readers.borrow().await.unwrap();
+        let loan = Pool::borrow(&readers.people).await.unwrap();
         readers.close();
         drop(loan);
-        assert_eq!(readers.pool.idle.lock().len(), 0, "closed when it came back");
+        assert_eq!(readers.people.idle.lock().len(), 0, "closed when it came back");
         assert!(matches!(readers.run(rows).await, Err(StoreError::Closed)));
     }
 

@@ -82,6 +82,11 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
             work.effects.ended.add_dead(reason, 1);
             continue;
         }
+        if new.discarded {
+            end(work, &delivery, &Ended::canceled(delivery.progress, None), now)?;
+            work.effects.ended.canceled += 1;
+            continue;
+        }
         insert_pending(work, &delivery)?;
         let payload = payload.get_or_insert_with(|| Arc::new(payload_of(event, &id, key)));
         work.effects.accepted.push(DueDelivery {

@@ -5,6 +5,7 @@
 //! because of a neighbour, so it keeps nothing outside of `Work`.
 
 pub(super) mod accept;
+pub(super) mod alerts;
 pub(super) mod destinations;
 pub(super) mod expire;
 pub(super) mod import;

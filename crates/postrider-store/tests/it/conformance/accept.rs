@@ -4,7 +4,7 @@ use bytes::Bytes;
 use postrider_core::delivery::{DeadReason, Plan, Progress};
 use postrider_core::id::{DestinationKey, IdKind};
 use postrider_core::time::Timestamp;
-use postrider_store::record::{NewDelivery, NewEvent};
+use postrider_store::record::{NewDelivery, NewEvent, Retried};
 
 use super::{Harness, NOW, at, create, due, event, pending, publish, tenant};
 
@@ -196,24 +196,38 @@ pub(crate) async fn a_disabled_destination_gets_a_dead_letter<H: Harness>() {
     let keys = [
         create(&*store, acme, "des_1").await,
         create(&*store, acme, "des_2").await,
+        create(&*store, acme, "des_3").await,
     ];
     let mut half_disabled = event("acme", &keys);
+    half_disabled.destinations[2].discarded = true;
     half_disabled.destinations[0] = NewDelivery {
         destination: keys[0],
         dead: Some(DeadReason::DestinationDisabled),
         context: None,
+        discarded: false,
     };
     let accepted = publish(&*store, half_disabled, NOW).await;
-    assert_eq!(accepted.destination_ids, ["des_1", "des_2"]);
+    assert_eq!(accepted.destination_ids, ["des_1", "des_2", "des_3"]);
     assert_eq!(pending(&*store, keys[0]).await, []);
     assert_eq!(pending(&*store, keys[1]).await.len(), 1);
+    assert_eq!(pending(&*store, keys[2]).await, []);
     let stats = store.stats(NOW).await.unwrap();
     assert_eq!((stats.pending, stats.dead), (1, 1));
+    assert_eq!(stats.ended.canceled, 1, "a discarded one is counted");
+    let retried = store
+        .retry(Some("acme"), &accepted.id, keys[2], NOW)
+        .await
+        .unwrap();
+    assert!(
+        matches!(retried, Retried::Scheduled),
+        "and can still be sent: {retried:?}"
+    );
+    assert_eq!(pending(&*store, keys[2]).await.len(), 1);
     let harness = harness.restart().await;
     let stats = harness.store().stats(NOW).await.unwrap();
     assert_eq!(
         (stats.pending, stats.dead),
-        (1, 1),
+        (2, 1),
         "counted again after a restart"
     );
 }

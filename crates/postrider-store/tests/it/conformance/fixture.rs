@@ -82,6 +82,7 @@ pub(crate) fn event(tenant: &str, destinations: &[DestinationKey]) -> NewEvent {
                 destination,
                 dead: None,
                 context: None,
+                discarded: false,
             })
             .collect(),
     }

@@ -3,6 +3,7 @@
 //! A backend brings a [`Harness`] and one line of [`conformance_suite`]; nothing here names one.
 
 pub(crate) mod accept;
+pub(crate) mod alerts;
 pub(crate) mod directory;
 pub(crate) mod filters;
 mod fixture;
@@ -56,6 +57,11 @@ macro_rules! conformance_suite {
             accept::ten_thousand_and_one_destinations,
             accept::what_is_accepted_reaches_the_feed,
             accept::keys_grow_when_the_clock_goes_back,
+            alerts::an_alert_outlives_a_restart_until_it_is_over_and_published,
+            alerts::alerts_are_listed_with_those_that_fire_first,
+            alerts::only_so_many_alerts_are_kept_and_none_that_fires_goes,
+            alerts::a_key_of_an_alert_grows_when_the_clock_went_back,
+            alerts::dead_letters_are_counted_by_destination_and_age,
             lane::due_is_in_order_and_skips_what_the_caller_has,
             lane::payloads_stop_at_the_budget,
             lane::a_deleted_destination_has_nothing_due,

@@ -61,6 +61,7 @@ async fn start() -> (Server, EngineHandle) {
         courier: Arc::new(Down),
         clock: server.clock.clone(),
         metrics: Arc::new(Metrics::default()),
+        notices: postrider::alerts::notice::Notices::default(),
         health: server.health.clone(),
     };
     let engine = Engine::start(parts, one_at_a_time());

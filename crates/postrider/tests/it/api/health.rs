@@ -1,7 +1,10 @@
 //! Health, readiness and metrics.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::Request;
+use postrider::clock::Clock;
 use postrider::telemetry::health::WorkerState;
 use postrider_store::Store;
 use serde_json::json;
@@ -42,6 +45,8 @@ async fn readyz_asks_the_store() {
     let server = Server::start().await;
     assert_eq!(bare(&server, "/readyz").await.expect(200)["status"], "ready");
     server.store.close().await;
+    bare(&server, "/readyz").await.expect(200);
+    server.advance(Duration::from_secs(1));
     let answer = bare(&server, "/api/v1/readyz").await;
     assert_eq!(answer.expect(503)["status"], "not_ready");
     assert_eq!(answer.headers["retry-after"], "1");
@@ -62,4 +67,38 @@ async fn metrics_are_text() {
         "{}",
         answer.text()
     );
+}
+
+#[tokio::test]
+async fn readyz_writes_once_a_second_however_often_it_is_asked() {
+    let server = Server::start().await;
+    let commits = async || server.store.stats(server.clock.now()).await.unwrap().commits;
+    let before = commits().await;
+    for _ in 0..20 {
+        bare(&server, "/readyz").await.expect(200);
+    }
+    assert_eq!(commits().await, before + 1);
+    server.advance(Duration::from_secs(1));
+    bare(&server, "/readyz").await.expect(200);
+    assert_eq!(commits().await, before + 2);
+}
+
+#[tokio::test]
+async fn a_removed_database_refuses_events_and_readyz_says_so_and_remembers() {
+    let server = Server::start().await;
+    let event = json!({ "tenant_id": "acme", "data": {} });
+    server.post("/publish", &event).await.expect(202);
+    let (path, aside) = (server.path().join("postrider.db"), server.path().join("aside"));
+    std::fs::rename(&path, &aside).unwrap();
+    server.post("/publish", &event).await.expect(503);
+    let cause = "failed to reach the database: the database file was removed or replaced; restore it, or restart on \
+                 what is there now";
+    assert_eq!(bare(&server, "/readyz").await.expect(503)["reason"], cause);
+    std::fs::rename(&aside, &path).unwrap();
+    server.advance(Duration::from_secs(10));
+    let remembered = format!("the store refused an event a moment ago: {cause}");
+    assert_eq!(bare(&server, "/readyz").await.expect(503)["reason"], remembered);
+    server.post("/publish", &event).await.expect(202);
+    server.advance(Duration::from_secs(1));
+    bare(&server, "/readyz").await.expect(200);
 }

@@ -1,5 +1,6 @@
 //! The HTTP API in process: the real router over a real store in a directory of its own.
 
+mod alerts;
 mod auth;
 mod batch;
 mod change;

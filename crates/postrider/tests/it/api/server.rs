@@ -1,5 +1,6 @@
 //! A server without a socket.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -138,6 +139,11 @@ impl Server {
             config,
             dir,
         }
+    }
+
+    /// The data directory.
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
     }
 
     pub(super) fn advance(&self, by: Duration) {

@@ -4,6 +4,7 @@
 //! killed, that the front page is true, that other people's libraries accept our requests. The oracle is always outside
 //! the server: a receiver in this process, which knows every request it saw.
 
+mod alerts;
 mod client;
 mod crash;
 mod delivery;

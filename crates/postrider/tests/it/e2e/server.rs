@@ -40,6 +40,7 @@ pub(super) struct Server {
     /// Its interface.
     pub(super) api: Api,
     folder: TempDir,
+    environment: Vec<(String, String)>,
     child: Option<Child>,
 }
 
@@ -52,6 +53,12 @@ impl Drop for Server {
 impl Server {
     /// Starts with an empty folder and waits until it is ready.
     pub(super) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// The same, with these variables in its environment, also when it is started again.
+    pub(super) async fn start_with(environment: &[(&str, &str)]) -> Self {
+        let environment = environment.iter();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let api = Api {
             address,
@@ -60,6 +67,9 @@ impl Server {
         let mut server = Self {
             api,
             folder: TempDir::new().unwrap(),
+            environment: environment
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             child: None,
         };
         server.start_again().await;
@@ -81,6 +91,7 @@ impl Server {
             .arg(self.folder.path().join("data"))
             .current_dir(self.folder.path())
             .env_clear()
+            .envs(self.environment.clone())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

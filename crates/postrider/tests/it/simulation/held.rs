@@ -6,13 +6,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use postrider_core::dispatcher::Protection;
-use postrider_core::id::{ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
+use postrider_core::id::{AlertKey, ContextKey, DestinationKey, EventKey, IdCodec, TenantKey};
 use postrider_core::replay::ReplayState;
 use postrider_core::time::Timestamp;
+use postrider_store::alerts::{Alert, AlertQuery, Alerts, DeadLetterLevel};
 use postrider_store::feed::Feed;
 use postrider_store::letter::{
     DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
@@ -41,6 +43,8 @@ pub(super) struct Held {
     pub(super) is_full: AtomicBool,
     /// A destination of which there is news whenever the feed is looked at.
     pub(super) noisy: Mutex<Option<DestinationKey>>,
+    /// Whether the answer to a change of a destination comes a second after its commit.
+    pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
 }
@@ -52,6 +56,7 @@ impl Held {
             poisoned: Mutex::default(),
             is_full: AtomicBool::new(false),
             noisy: Mutex::default(),
+            changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
         }
     }
@@ -223,7 +228,11 @@ impl Store for Held {
     }
 
     async fn change_destination(&self, destination: Destination) -> Result<Changed, StoreError> {
-        hold!(self, store => store.change_destination(destination))
+        let changed = hold!(self, store => store.change_destination(destination));
+        if self.changes_slowly.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        changed
     }
 
     async fn delete_destination(
@@ -349,5 +358,32 @@ impl Store for Held {
 
     async fn close(&self) {
         hold!(self, store => store.close());
+    }
+}
+
+#[async_trait]
+impl Alerts for Held {
+    async fn keep_alerts(&self, batch: Vec<Alert>, now: Timestamp) -> Result<Vec<AlertKey>, StoreError> {
+        hold!(self, store => store.keep_alerts(batch, now))
+    }
+
+    async fn note_published(&self, versions: Vec<(AlertKey, u32)>) -> Result<(), StoreError> {
+        hold!(self, store => store.note_published(versions))
+    }
+
+    async fn alerts(&self, query: AlertQuery) -> Result<Page<Alert>, StoreError> {
+        hold!(self, store => store.alerts(query))
+    }
+
+    async fn open_alerts(&self) -> Result<Vec<Alert>, StoreError> {
+        hold!(self, store => store.open_alerts())
+    }
+
+    async fn dead_letter_levels(
+        &self,
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<(DeadLetterLevel, Vec<DeadLetterLevel>), StoreError> {
+        hold!(self, store => store.dead_letter_levels(since, limit))
     }
 }

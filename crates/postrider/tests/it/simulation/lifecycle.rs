@@ -1,6 +1,7 @@
 //! What happens when a part fails: a result that can never be recorded, a store that hangs during a shutdown, a loop that
 //! dies, and a source that is never quiet.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use postrider::engine::EngineConfig;
 use postrider::telemetry::health::WorkerState;
 use postrider_core::delivery::DeliveryStatus;
 use postrider_core::dispatcher::DispatcherConfig;
+use postrider_core::id::DestinationKey;
+use postrider_store::record::{Destination, Retried, Upserted};
 use tokio::time::Instant;
 
 use super::HOUR;
-use super::world::{Behaviour, World};
+use super::world::{Behaviour, TENANT, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_can_never_be_recorded_does_not_keep_the_others_waiting() {
@@ -99,4 +102,66 @@ async fn arrivals_without_end_do_not_keep_results_waiting() {
         tokio::task::yield_now().await;
     }
     panic!("only {} of 3 were sent", world.seen(works).len());
+}
+
+async fn retry_by_hand(world: &World, destination: DestinationKey) {
+    let event = &world.deliveries().await[0].event_id;
+    let retried = world
+        .store
+        .retry(Some(TENANT), event, destination, world.clock.now())
+        .await;
+    assert_eq!(retried.unwrap(), Retried::Scheduled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_by_hand_of_what_is_on_its_way_sends_once_more_only_if_that_fails() {
+    let slow = Duration::from_secs(5);
+    for (behaviour, sent) in [
+        (Behaviour::Works(slow), vec![1]),
+        (Behaviour::FailsOnce(500, slow), vec![1, 2]),
+    ] {
+        let world = World::new(1, EngineConfig::default()).await;
+        let key = world.destination("d", behaviour, None).await;
+        world.publish(&[key], 1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        retry_by_hand(&world, key).await;
+        world.settle(HOUR).await;
+        tokio::time::sleep(HOUR).await;
+        let numbers: Vec<u32> = world.seen(key).iter().map(|seen| seen.number).collect();
+        assert_eq!(numbers, sent);
+        let delivery = world.deliveries().await.remove(0);
+        assert_eq!(delivery.status, DeliveryStatus::Succeeded);
+        assert_eq!(delivery.progress.attempts as usize, sent.len());
+        // What has ended is sent again when somebody asks for it.
+        retry_by_hand(&world, key).await;
+        world.settle(HOUR).await;
+        assert_eq!(world.seen(key).len(), sent.len() + 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_does_not_outlive_a_tenant_that_is_made_anew_while_it_is_changed() {
+    let world = World::new(1, EngineConfig::default()).await;
+    world.destination("d", Behaviour::Status(200), None).await;
+    world.held.changes_slowly.store(true, Ordering::SeqCst);
+    let directory = Arc::clone(&world.directory);
+    let now = world.clock.now();
+    let change = tokio::spawn(async move {
+        let edit = |record: &mut Destination| {
+            record.topics = vec!["order.paid".to_owned()];
+            Vec::new()
+        };
+        directory.change(TENANT, "d", now, edit).await.map(drop)
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    world
+        .directory
+        .delete_tenant(TENANT.to_owned(), now)
+        .await
+        .unwrap();
+    let created = world.directory.upsert_tenant(TENANT.to_owned(), None, now).await;
+    assert!(matches!(created.unwrap(), Upserted::Created(_)));
+    change.await.unwrap().unwrap();
+    let left = world.directory.destinations(TENANT).unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -1,5 +1,6 @@
 //! The real engine and the real store on paused time: hours pass in moments, and every run is named by its seed.
 
+mod alerts;
 mod breaker;
 mod forecast;
 mod held;

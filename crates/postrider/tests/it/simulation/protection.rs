@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use postrider::engine::EngineConfig;
+use postrider_core::delivery::{DeadReason, DeliveryStatus};
 use postrider_core::dispatcher::Standing;
 
 use super::HOUR;
@@ -138,4 +139,91 @@ async fn five_days_of_nothing_but_failure_disable_a_destination() {
     );
     assert!(reason.ends_with(" in a row; the last: 500"), "{reason}");
     assert!(!world.directory.target(fine).unwrap().disabled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_whose_quota_is_used_up_is_held_where_the_policy_says_so() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let minute = Duration::from_secs(60);
+    let quota = Behaviour::Quota(10, minute);
+    let policy = r#"{"rate_limit_fields": "hold"}"#;
+    let held = world.destination("held", quota.clone(), Some(policy)).await;
+    let ignored = world.destination("ignored", quota, None).await;
+    world.publish(&[held, ignored], 30).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.seen(ignored).len(), 30, "off by default");
+    let first = world.seen(held).len();
+    assert!(
+        (10..=18).contains(&first),
+        "ten, and what was out when the tenth was answered: {first}"
+    );
+    let view = world.control().view(held).await.unwrap();
+    assert_eq!(view.standing, Standing::Held);
+    world.settle(HOUR).await;
+    assert_eq!(world.statuses().await[&DeliveryStatus::Succeeded], 60);
+    let seen = world.seen(held);
+    let pause = seen[first].at.since(seen[first - 1].at);
+    assert!(pause >= minute, "{pause:?}");
+}
+
+/// Case 143: what was pending when a destination was disabled waits, what comes meanwhile is dead or discarded as configured;
+/// nothing is sent, and nothing is dropped silently.
+#[tokio::test(start_paused = true)]
+async fn case_143_events_for_a_disabled_destination_are_dead_letters_or_discarded() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let out = Behaviour::Out(500, Duration::from_secs(2));
+    let discard = r#"{"on_disabled": "discard", "immediate": {"retries": 0}, "backoff": {"base": "30s"}, "jitter": "none"}"#;
+    let keep = discard.replace("discard", "dead_letter");
+    let mut keys = Vec::new();
+    for (id, policy) in [("discards", discard), ("keeps", &*keep)] {
+        let key = world.destination(id, out.clone(), Some(policy)).await;
+        world.publish(&[key], 1).await;
+        keys.push(key);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for key in &keys {
+        let now = world.clock.now();
+        world.directory.disable(*key, "by hand".to_owned(), now).await;
+    }
+    world.publish_by_directory(3).await;
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(
+        world.seen(keys[0]).len() + world.seen(keys[1]).len(),
+        2,
+        "never sent while disabled"
+    );
+    let statuses = |deliveries: &[postrider_store::record::Delivery], id: &str| {
+        let mut statuses: Vec<_> = deliveries
+            .iter()
+            .filter(|one| one.destination_id == id)
+            .map(|one| (one.status, one.reason))
+            .collect();
+        statuses.sort();
+        statuses
+    };
+    let deliveries = world.deliveries().await;
+    let dead = (DeliveryStatus::Dead, Some(DeadReason::DestinationDisabled));
+    let canceled = (DeliveryStatus::Canceled, None);
+    let waiting = (DeliveryStatus::Pending, None);
+    assert_eq!(statuses(&deliveries, "keeps"), [waiting, dead, dead, dead]);
+    assert_eq!(
+        statuses(&deliveries, "discards"),
+        [waiting, canceled, canceled, canceled]
+    );
+    let ended = world.store.stats(world.clock.now()).await.unwrap().ended;
+    assert_eq!(ended.canceled, 3, "counted");
+    for id in ["discards", "keeps"] {
+        let enable = |record: &mut postrider_store::record::Destination| {
+            record.disabled = None;
+            Vec::new()
+        };
+        let now = world.clock.now();
+        world.directory.change(TENANT, id, now, enable).await.unwrap();
+    }
+    world.settle(HOUR).await;
+    assert_eq!(
+        world.statuses().await[&DeliveryStatus::Succeeded],
+        2,
+        "what waited is sent"
+    );
 }

@@ -1,15 +1,17 @@
 //! The engine with a network that follows a script, on paused time.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use postrider::alerts::notice::Notices;
 use postrider::clock::Clock;
 use postrider::courier::{Courier, Parcel, Report};
-use postrider::directory::{Directory, Rules};
+use postrider::directory::{Directory, Published, Rules};
 use postrider::engine::control::Control;
 use postrider::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
 use postrider::telemetry::health::Health;
@@ -56,8 +58,12 @@ pub(super) enum Behaviour {
     Status(u16),
     /// This status until an instant of the run, then 200 after 20 ms.
     Out(u16, Duration),
+    /// This status at the first request, then 200; each after this.
+    FailsOnce(u16, Duration),
     /// 429 with `Retry-After` at this many requests after the start, else 200.
     LimitsOnce(usize, Duration),
+    /// Every so many requests nothing remains for this long, by its RateLimit fields; all are answered with 200.
+    Quota(usize, Duration),
     /// The courier panics on the first attempt.
     Panics,
 }
@@ -103,10 +109,23 @@ impl Script {
                 let out = self.clock.now() < START.plus(until);
                 (Outcome::status(if out { status } else { 200 }), quick)
             }
+            Behaviour::FailsOnce(status, latency) => {
+                (Outcome::status(if count == 0 { status } else { 200 }), latency)
+            }
             Behaviour::LimitsOnce(at, wait) if count == at => {
                 let answer = Answer {
                     status: 429,
                     retry_after: Some(wait),
+                    used_up: None,
+                    location: None,
+                };
+                (Outcome::Answered(answer), quick)
+            }
+            Behaviour::Quota(size, wait) => {
+                let answer = Answer {
+                    status: 200,
+                    retry_after: None,
+                    used_up: (count % size == size - 1).then_some(wait),
                     location: None,
                 };
                 (Outcome::Answered(answer), quick)
@@ -170,6 +189,7 @@ pub(super) struct World {
     pub(super) directory: Arc<Directory>,
     pub(super) script: Arc<Script>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) notices: Notices,
     engine: Option<EngineHandle>,
     config: EngineConfig,
     _dir: tempfile::TempDir,
@@ -203,6 +223,7 @@ impl World {
             directory,
             script,
             clock,
+            notices: Notices::default(),
             engine: None,
             config,
             _dir: dir,
@@ -219,6 +240,7 @@ impl World {
             clock: Arc::clone(&self.clock),
             metrics: Arc::new(Metrics::new(MetricsConfig::default())),
             health: self.health.clone(),
+            notices: self.notices.clone(),
         };
         self.engine = Some(Engine::start(parts, self.config.clone()));
     }
@@ -273,7 +295,7 @@ impl World {
         entry.record.key
     }
 
-    /// From now on it behaves like this.
+    /// From now on the destination behaves so.
     pub(super) fn behave(&self, destination: DestinationKey, behaviour: Behaviour) {
         self.script.behaviours.lock().insert(destination, behaviour);
     }
@@ -285,8 +307,13 @@ impl World {
                 destination,
                 dead: None,
                 context: None,
+                discarded: false,
             })
             .collect();
+        self.accept(deliveries, events).await;
+    }
+
+    async fn accept(&self, deliveries: Vec<NewDelivery>, events: usize) {
         let event = NewEvent {
             tenant_id: TENANT.to_owned(),
             id: None,
@@ -301,6 +328,18 @@ impl World {
             .accept(vec![event; events], self.clock.now())
             .await
             .unwrap();
+    }
+
+    /// Publishes to whoever wants it, as the API does.
+    pub(super) async fn publish_by_directory(&self, events: usize) {
+        let published = Published {
+            tenant_id: TENANT,
+            topic: "order.paid",
+            destination_id: None,
+        };
+        let document = || Ok::<_, Infallible>(serde_json::Value::Null);
+        let destinations = self.directory.match_event(published, document).unwrap();
+        self.accept(destinations, events).await;
     }
 
     /// Lets time pass until nothing is pending, at most this long.
