@@ -13,6 +13,10 @@ use crate::page::PageRequest;
 
 /// Which deliveries a replay sends again.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "rare and short-lived; a box would be in every caller's way"
+)]
 pub enum ReplayScope {
     /// The dead letters that a filter admits.
     DeadLetters(DeadLetterFilter),
@@ -143,10 +147,6 @@ pub enum ReplayCreated {
 
 /// What became of a change of a replay's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "rare and short-lived; a box would be in every caller's way"
-)]
 pub enum ReplayChanged {
     /// It has this state now, or had it before.
     Changed(Replay),

@@ -20,14 +20,14 @@ struct Written {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Scope {
-    DeadLetters(DeadLetterFilter),
+    DeadLetters(Box<DeadLetterFilter>),
     EverythingSince { destination: i64, since: Timestamp },
 }
 
 /// A specification as JSON.
 pub(super) fn to_text(spec: &ReplaySpec) -> Result<String, Fault> {
     let scope = match &spec.scope {
-        ReplayScope::DeadLetters(filter) => Scope::DeadLetters(filter.clone()),
+        ReplayScope::DeadLetters(filter) => Scope::DeadLetters(Box::new(filter.clone())),
         ReplayScope::EverythingSince { destination, since } => Scope::EverythingSince {
             destination: destination.0,
             since: *since,
@@ -46,7 +46,7 @@ pub(super) fn from_text(text: &str) -> Result<ReplaySpec, Fault> {
     let written: Written = serde_json::from_str(text)
         .map_err(|_| Fault::corrupt("a column holds no specification of a replay"))?;
     let scope = match written.scope {
-        Scope::DeadLetters(filter) => ReplayScope::DeadLetters(filter),
+        Scope::DeadLetters(filter) => ReplayScope::DeadLetters(*filter),
         Scope::EverythingSince { destination, since } => ReplayScope::EverythingSince {
             destination: DestinationKey(destination),
             since,

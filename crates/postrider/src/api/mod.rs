@@ -182,6 +182,36 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/attempts/{attempt_id}", get(attempts::get))
         .route("/deliveries", get(deliveries::list))
         .route("/deliveries/{delivery_id}", get(deliveries::get))
+        .route("/retry", post(retry::retry))
+        .route("/retry-policies", get(retry_policies::list))
+        .route("/retry-policies/preview", post(retry_policies::preview))
+        .route(
+            "/retry-policies/{name}",
+            get(retry_policies::get)
+                .put(retry_policies::put)
+                .delete(retry_policies::delete),
+        )
+        .route("/retry-policies/{name}/changes", get(retry_policies::changes))
+        .route("/tenants/{tenant_id}/token", get(catalog::not_offered))
+        .route("/tenants/{tenant_id}/portal", get(catalog::not_offered))
+        .route("/metrics/events", get(catalog::not_offered))
+        .route("/metrics/attempts", get(catalog::not_offered))
+        .route("/topics", get(catalog::topics))
+        .route("/destination-types", get(catalog::destination_types))
+        .route("/destination-types/{type}", get(catalog::destination_type))
+        .merge(undelivered())
+        .layer(DefaultBodyLimit::max(config.max_body_bytes))
+        .merge(
+            Router::new()
+                .route("/publish/batch", post(publish_batch::publish))
+                .route("/dead-letters/import", post(dead_letters::import::post))
+                .layer(DefaultBodyLimit::max(config.max_batch_bytes)),
+        )
+}
+
+/// What ended undelivered, and sending it again.
+fn undelivered() -> Router<Shared> {
+    Router::new()
         .route(
             "/deliveries/{delivery_id}/cancel",
             post(dead_letters::change::cancel),
@@ -204,28 +234,4 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/replays/{replay_id}/pause", post(replays::pause))
         .route("/replays/{replay_id}/resume", post(replays::resume))
         .route("/replays/{replay_id}/cancel", post(replays::cancel))
-        .route("/retry", post(retry::retry))
-        .route("/retry-policies", get(retry_policies::list))
-        .route("/retry-policies/preview", post(retry_policies::preview))
-        .route(
-            "/retry-policies/{name}",
-            get(retry_policies::get)
-                .put(retry_policies::put)
-                .delete(retry_policies::delete),
-        )
-        .route("/retry-policies/{name}/changes", get(retry_policies::changes))
-        .route("/tenants/{tenant_id}/token", get(catalog::not_offered))
-        .route("/tenants/{tenant_id}/portal", get(catalog::not_offered))
-        .route("/metrics/events", get(catalog::not_offered))
-        .route("/metrics/attempts", get(catalog::not_offered))
-        .route("/topics", get(catalog::topics))
-        .route("/destination-types", get(catalog::destination_types))
-        .route("/destination-types/{type}", get(catalog::destination_type))
-        .layer(DefaultBodyLimit::max(config.max_body_bytes))
-        .merge(
-            Router::new()
-                .route("/publish/batch", post(publish_batch::publish))
-                .route("/dead-letters/import", post(dead_letters::import::post))
-                .layer(DefaultBodyLimit::max(config.max_batch_bytes)),
-        )
 }

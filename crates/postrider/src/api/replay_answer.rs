@@ -128,12 +128,8 @@ fn eta(progress: &ReplayProgress, rate: u32, elapsed_seconds: u64) -> u64 {
     let done = done(progress);
     let left = progress.total.saturating_sub(done);
     let planned = left.div_ceil(u64::from(rate.max(1)));
-    let observed = if done == 0 {
-        0
-    } else {
-        left.saturating_mul(elapsed_seconds) / done
-    };
-    planned.max(observed)
+    let observed = left.saturating_mul(elapsed_seconds).checked_div(done);
+    planned.max(observed.unwrap_or_default())
 }
 
 fn scope(app: &App, scope: &ReplayScope) -> Value {

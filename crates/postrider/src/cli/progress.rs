@@ -49,13 +49,7 @@ impl Drop for Progress {
 
 /// `[###----] 43 %`
 fn bar(done: u64, total: u64) -> String {
-    let share = |of: u64| {
-        if total == 0 {
-            of
-        } else {
-            done.min(total) * of / total
-        }
-    };
+    let share = |of: u64| (done.min(total) * of).checked_div(total).unwrap_or(of);
     let filled = usize::try_from(share(WIDTH as u64)).unwrap_or(WIDTH);
     format!(
         "[{}{}] {:3} %",

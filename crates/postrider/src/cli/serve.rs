@@ -36,7 +36,7 @@ use crate::courier::http::HttpCourier;
 use crate::directory::Directory;
 use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
 use crate::letters::replayer::Replayer;
-use crate::letters::retention::Retention;
+use crate::letters::retention::{Retention, RetentionConfig};
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -214,16 +214,7 @@ impl Running {
             changed: Arc::clone(&replays),
             stop: stopped.clone(),
         };
-        let retention = Retention {
-            store: Arc::clone(&store),
-            clock: Arc::clone(&clock),
-            config: settings.retention,
-            stop: stopped.clone(),
-        };
-        let workers = [
-            supervisor.supervise(REPLAY_WORKER, move || replayer.clone().run()),
-            supervisor.supervise(RETENTION_WORKER, move || retention.clone().run()),
-        ];
+        let workers = work(&supervisor, replayer, settings.retention);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
@@ -281,6 +272,20 @@ impl Running {
         let given_up = drained.unwrap_or_default().given_up;
         tracing::info!(given_up, "shut down");
     }
+}
+
+/// Starts what works in the background.
+fn work(supervisor: &Supervisor, replayer: Replayer, kept: RetentionConfig) -> [JoinHandle<()>; 2] {
+    let retention = Retention {
+        store: Arc::clone(&replayer.store),
+        clock: Arc::clone(&replayer.clock),
+        config: kept,
+        stop: supervisor.stop.clone(),
+    };
+    [
+        supervisor.supervise(REPLAY_WORKER, move || replayer.clone().run()),
+        supervisor.supervise(RETENTION_WORKER, move || retention.clone().run()),
+    ]
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use postrider_core::delivery::{PendingDelivery, Plan};
-use postrider_core::id::{DestinationKey, TenantKey};
+use postrider_core::delivery::{DeadReason, PendingDelivery, Plan};
+use postrider_core::id::{DestinationKey, IdKind, TenantKey};
+use postrider_core::outcome::Outcome;
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
+use postrider_store::letter::{DeadContext, DeadLetter, DeadLetterFilter, DeadLetterQuery};
 use postrider_store::record::{
     Accepted, Created, Credentials, Destination, DueDelivery, DueQuery, NewAttempt, NewDelivery, NewEvent,
     Next, Settlement, Timings, Upserted,
 };
 use postrider_store::{Store, StoreError};
+
+use super::listing::OLDEST;
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
@@ -156,4 +160,61 @@ pub(crate) async fn settle(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     store.settle(Arc::new(batch), now).await
+}
+
+/// The attempts that a dead letter of this status ended with, and its settlement.
+pub(crate) fn death(delivery: PendingDelivery, status: u16, body: &str, now: Timestamp) -> Settlement {
+    let mut dead = settlement(
+        delivery,
+        status,
+        Next::Dead(DeadReason::PermanentFailure, Outcome::status(status).category()),
+        now,
+    );
+    dead.context = Some(context(&format!("in force at {}", now.as_seconds())));
+    if let Some(attempt) = &mut dead.attempt {
+        attempt.response_body = Bytes::copy_from_slice(body.as_bytes());
+    }
+    dead
+}
+
+/// A context.
+pub(crate) fn context(text: &str) -> DeadContext {
+    DeadContext::new(format!(r#"{{"canary":"{text}"}}"#))
+}
+
+/// Publishes one event for a destination and lets its delivery die of this status; answers the delivery as it was.
+pub(crate) async fn bury(
+    store: &dyn Store,
+    tenant: &str,
+    destination: DestinationKey,
+    status: u16,
+    now: Timestamp,
+) -> PendingDelivery {
+    publish(store, event(tenant, &[destination]), now).await;
+    let delivery = newest_pending(store, destination).await;
+    settle(store, vec![death(delivery, status, "no", now)], now)
+        .await
+        .unwrap();
+    delivery
+}
+
+/// The pending delivery of a destination that was created last.
+pub(crate) async fn newest_pending(store: &dyn Store, destination: DestinationKey) -> PendingDelivery {
+    let rows = pending(store, destination).await;
+    *rows.iter().max_by_key(|row| row.key).unwrap()
+}
+
+/// Everything that a query without filters lists, oldest first.
+pub(crate) async fn letters(store: &dyn Store, filter: DeadLetterFilter) -> Vec<DeadLetter> {
+    let page = store
+        .dead_letters(DeadLetterQuery { filter, page: OLDEST })
+        .await
+        .unwrap();
+    assert_eq!((page.next, page.prev), (None, None));
+    page.rows
+}
+
+/// The public id of a delivery.
+pub(crate) fn delivery_id(store: &dyn Store, delivery: &PendingDelivery) -> String {
+    store.ids().encode(IdKind::Delivery, delivery.key.0)
 }

@@ -7,12 +7,17 @@ pub(crate) mod alerts;
 pub(crate) mod directory;
 pub(crate) mod filters;
 mod fixture;
+pub(crate) mod import;
 pub(crate) mod lane;
+pub(crate) mod letters;
 pub(crate) mod listing;
 pub(crate) mod paging;
 pub(crate) mod policies;
 pub(crate) mod protection;
+pub(crate) mod replays;
+pub(crate) mod retention;
 pub(crate) mod settle;
+pub(crate) mod withdrawn;
 
 use std::sync::Arc;
 
@@ -76,6 +81,32 @@ macro_rules! conformance_suite {
             protection::a_state_is_kept_until_it_is_replaced_or_forgotten,
             protection::a_deleted_destination_leaves_no_state,
             protection::a_backlog_is_counted_up_to_a_bound,
+            letters::a_dead_letter_says_what_happened,
+            letters::filters_of_dead_letters,
+            letters::a_summary_counts_groups,
+            letters::pages_are_exact_while_letters_come_and_go,
+            letters::every_way_to_and_from_dead_is_counted,
+            letters::a_purge_removes_what_there_was,
+            withdrawn::a_pending_delivery_is_made_a_dead_letter_by_hand,
+            withdrawn::a_pending_delivery_is_canceled,
+            withdrawn::what_comes_back_after_the_end_is_recorded,
+            replays::a_replay_moves_dead_letters_step_by_step,
+            replays::a_replay_stops_at_what_is_outstanding,
+            replays::a_replay_is_paused_resumed_and_canceled,
+            replays::a_delivery_is_in_one_replay_at_a_time,
+            replays::everything_since_covers_what_was_delivered,
+            replays::the_original_configuration_stays_with_the_delivery,
+            replays::what_vanished_before_its_turn_is_skipped,
+            replays::a_result_from_before_the_replay_counts_if_it_is_a_success,
+            replays::so_many_replays_are_open_at_most,
+            retention::what_is_pending_or_dead_is_never_lost,
+            retention::an_id_is_free_again_when_its_event_is_gone,
+            retention::attempts_of_pending_and_dead_deliveries_stay,
+            retention::an_event_with_many_deliveries_goes_in_pieces,
+            retention::dead_letters_expire_with_what_was_in_force,
+            import::a_letter_comes_back_as_it_was,
+            import::importing_again_adds_nothing,
+            import::a_letter_needs_its_tenant_and_destination,
             settle::a_success_ends_the_delivery,
             settle::a_retry_keeps_plan_and_progress_over_a_restart,
             settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,

@@ -2,7 +2,9 @@
 
 mod crash;
 mod limits;
+mod migration;
 mod opening;
+mod retention;
 
 use std::sync::Arc;
 

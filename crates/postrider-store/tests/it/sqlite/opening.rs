@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use postrider_store::Store as _;
+use postrider_store::record::{Changed, Created};
 use postrider_store::seal::SealKey;
 use postrider_store::sqlite::{OpenError, SqliteConfig, SqliteStore};
 use rusqlite::Connection;
 
 use super::config;
-use crate::conformance::{create, tenant};
+use crate::conformance::{NOW, bury, create, destination, tenant};
 
 fn refusal(config: SqliteConfig) -> OpenError {
     SqliteStore::open(config).map(drop).unwrap_err()
@@ -136,10 +137,26 @@ async fn no_secret_is_readable_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(config(&directory)).unwrap();
     let acme = tenant(&*store, "acme").await;
-    create(&*store, acme, "des_1").await;
+    let mut with_headers = destination(acme, "des_1");
+    let headers = r#"{"authorization":"whsec_canary_header"}"#.to_owned();
+    with_headers.config.insert("custom_headers".to_owned(), headers);
+    let created = store.create_destination(with_headers, 10).await.unwrap();
+    let Created::Created(mut created) = created else {
+        panic!("{created:?}")
+    };
+    assert!(!format!("{created:?}").contains("canary"));
+    bury(&*store, "acme", created.key, 500, NOW).await;
+    created.topics = vec!["order.paid".to_owned()];
+    let changed = store.change_destination(created.clone()).await.unwrap();
+    assert!(matches!(changed, Changed::Changed(_)), "{changed:?}");
+    assert_eq!(store.directory().await.unwrap().1[0].config, created.config);
     for entry in std::fs::read_dir(directory.path()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         assert!(!bytes.windows(12).any(|window| window == b"whsec_canary"));
+        assert!(
+            !bytes.windows(8).any(|window| window == b"in force"),
+            "nor what was in force"
+        );
     }
     assert!(!format!("{store:?}").contains("canary"));
 }

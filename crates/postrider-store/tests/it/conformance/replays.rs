@@ -1,0 +1,570 @@
+//! Replays: dead letters made pending again, a few at a time, each once.
+
+use postrider_core::delivery::{DeadReason, DeliveryStatus, Plan, Progress};
+use postrider_core::id::{DestinationKey, ReplayKey};
+use postrider_core::replay::{ReplayConfig, ReplayState};
+use postrider_store::Store;
+use postrider_store::letter::{DeadLetterFilter, Withdrawn};
+use postrider_store::record::{Next, Retried};
+use postrider_store::replay::{
+    Replay, ReplayChanged, ReplayCreated, ReplayPreview, ReplayProgress, ReplayQuery, ReplayScope,
+    ReplaySpec, ReplayStep, ReplayStepped,
+};
+
+use super::listing::{NEWEST, texts};
+use super::{
+    Harness, NOW, at, bury, context, create, death, delivery_id, event, letters, newest_pending, pending,
+    publish, settle, settlement, tenant,
+};
+
+fn everything() -> ReplaySpec {
+    ReplaySpec {
+        scope: ReplayScope::DeadLetters(DeadLetterFilter::default()),
+        config: ReplayConfig::Current,
+        rate_per_second: 50,
+    }
+}
+
+async fn start(store: &dyn Store, spec: ReplaySpec) -> Replay {
+    match store.create_replay(spec, at(100)).await.unwrap() {
+        ReplayCreated::Created(replay) => replay,
+        ReplayCreated::LimitReached => panic!("too many"),
+    }
+}
+
+async fn step(
+    store: &dyn Store,
+    replay: ReplayKey,
+    destination: DestinationKey,
+    limit: u32,
+) -> ReplayStepped {
+    let step = ReplayStep {
+        replay,
+        destination,
+        limit,
+        max_outstanding: 100,
+    };
+    store.replay_step(step, at(200)).await.unwrap().unwrap()
+}
+
+async fn shown(store: &dyn Store, replay: &Replay) -> (ReplayState, ReplayProgress) {
+    let detail = store.replay(&replay.id).await.unwrap().unwrap();
+    (detail.replay.state, detail.replay.progress)
+}
+
+pub(crate) async fn a_replay_moves_dead_letters_step_by_step<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let keys = [
+        create(&*store, acme, "des_1").await,
+        create(&*store, acme, "des_2").await,
+    ];
+    let mut buried = Vec::new();
+    for n in 0..3 {
+        buried.push(bury(&*store, "acme", keys[0], 401, at(n)).await);
+    }
+    bury(&*store, "acme", keys[0], 500, at(4)).await;
+    bury(&*store, "acme", keys[1], 401, at(5)).await;
+    let scope = ReplayScope::DeadLetters(DeadLetterFilter {
+        codes: vec![401],
+        ..DeadLetterFilter::default()
+    });
+    let preview = ReplayPreview {
+        total: 4,
+        destinations: vec![(keys[0], 3), (keys[1], 1)],
+        unreachable: 0,
+    };
+    assert_eq!(store.preview_replay(scope.clone()).await.unwrap(), preview);
+    let spec = ReplaySpec {
+        scope,
+        ..everything()
+    };
+    let replay = start(&*store, spec.clone()).await;
+    assert_eq!(
+        (replay.state, replay.progress.total, replay.created_at),
+        (ReplayState::Running, 4, at(100))
+    );
+    assert_eq!(replay.spec, spec);
+    bury(&*store, "acme", keys[0], 401, at(101)).await;
+    store.feed().arrivals().await;
+
+    let first = step(&*store, replay.key, keys[0], 2).await;
+    assert_eq!(
+        (first.moved, first.is_walked, first.progress.queued),
+        (2, false, 2)
+    );
+    let mut moved = pending(&*store, keys[0]).await;
+    moved.sort_by_key(|row| row.key);
+    let queued: Vec<_> = moved.iter().map(|row| row.key).collect();
+    assert_eq!(
+        queued,
+        [buried[0].key, buried[1].key],
+        "the first that died first"
+    );
+    for row in &moved {
+        assert!(row.replayed);
+        assert_eq!((row.plan, row.context), (Plan::manual(at(200)), None));
+        assert_eq!(
+            row.progress,
+            Progress {
+                attempts: 1,
+                ..Progress::new(at(200))
+            }
+        );
+    }
+    let arrivals = store.feed().arrivals().await;
+    let mut told: Vec<_> = arrivals.rescheduled.into_values().collect();
+    told.sort_by_key(|row| row.key);
+    assert_eq!(told, moved, "the engine is told");
+    assert_eq!(letters(&*store, DeadLetterFilter::default()).await.len(), 4);
+
+    drop(store);
+    let harness = harness.restart().await;
+    let store = harness.store();
+    settle(
+        &*store,
+        vec![settlement(moved[0], 200, Next::Succeeded, at(201))],
+        at(201),
+    )
+    .await
+    .unwrap();
+    settle(&*store, vec![death(moved[1], 401, "still", at(202))], at(202))
+        .await
+        .unwrap();
+    let last = step(&*store, replay.key, keys[0], 5).await;
+    assert_eq!(
+        (last.moved, last.is_walked),
+        (1, true),
+        "what died since the beginning is not in it"
+    );
+    let (state, progress) = shown(&*store, &replay).await;
+    assert_eq!(state, ReplayState::Running);
+    let expected = ReplayProgress {
+        total: 4,
+        queued: 3,
+        succeeded: 1,
+        failed: 1,
+        canceled: 0,
+        skipped: 0,
+    };
+    assert_eq!((progress, progress.outstanding()), (expected, 1));
+    let nothing = step(&*store, replay.key, keys[0], 5).await;
+    assert_eq!((nothing.moved, nothing.is_walked), (0, true));
+
+    let other = step(&*store, replay.key, keys[1], 5).await;
+    assert_eq!((other.moved, other.is_walked), (1, true));
+    let left = [
+        newest_pending(&*store, keys[0]).await,
+        newest_pending(&*store, keys[1]).await,
+    ];
+    let canceled = store
+        .cancel_delivery(&delivery_id(&*store, &left[0]), at(203))
+        .await
+        .unwrap();
+    assert_eq!(canceled, Withdrawn::Done);
+    assert_eq!(shown(&*store, &replay).await.0, ReplayState::Running);
+    settle(
+        &*store,
+        vec![settlement(left[1], 204, Next::Succeeded, at(204))],
+        at(204),
+    )
+    .await
+    .unwrap();
+    let detail = store.replay(&replay.id).await.unwrap().unwrap();
+    assert_eq!(
+        (detail.replay.state, detail.replay.ended_at),
+        (ReplayState::Done, Some(at(204)))
+    );
+    let expected = ReplayProgress {
+        queued: 4,
+        succeeded: 2,
+        canceled: 1,
+        ..expected
+    };
+    assert_eq!(detail.replay.progress, expected);
+    let parts: Vec<_> = detail
+        .destinations
+        .iter()
+        .map(|part| {
+            (
+                part.destination_id.as_str(),
+                part.tenant_id.as_str(),
+                part.progress.total,
+            )
+        })
+        .collect();
+    assert_eq!(parts, [("des_1", "acme", 3), ("des_2", "acme", 1)]);
+}
+
+pub(crate) async fn a_replay_stops_at_what_is_outstanding<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    for n in 0..5 {
+        bury(&*store, "acme", key, 500, at(n)).await;
+    }
+    let replay = start(&*store, everything()).await;
+    let narrow = ReplayStep {
+        replay: replay.key,
+        destination: key,
+        limit: 10,
+        max_outstanding: 2,
+    };
+    let mut moved = Vec::new();
+    for _ in 0..2 {
+        moved.push(store.replay_step(narrow, at(200)).await.unwrap().unwrap().moved);
+    }
+    assert_eq!(moved, [2, 0]);
+    let row = newest_pending(&*store, key).await;
+    settle(
+        &*store,
+        vec![settlement(row, 200, Next::Succeeded, at(201))],
+        at(201),
+    )
+    .await
+    .unwrap();
+    let stepped = store.replay_step(narrow, at(202)).await.unwrap().unwrap();
+    assert_eq!((stepped.moved, stepped.progress.outstanding()), (1, 2));
+    let nowhere = ReplayStep {
+        destination: DestinationKey(99),
+        ..narrow
+    };
+    assert_eq!(store.replay_step(nowhere, at(202)).await.unwrap(), None);
+}
+
+pub(crate) async fn a_replay_is_paused_resumed_and_canceled<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    for n in 0..3 {
+        bury(&*store, "acme", key, 500, at(n)).await;
+    }
+    let replay = start(&*store, everything()).await;
+    step(&*store, replay.key, key, 1).await;
+    let to = async |state| match store.change_replay(&replay.id, state, at(300)).await.unwrap() {
+        ReplayChanged::Changed(replay) => Ok(replay.state),
+        ReplayChanged::Refused(replay) => Err(replay.state),
+        ReplayChanged::Missing => panic!("it is there"),
+    };
+    assert_eq!(to(ReplayState::Paused).await, Ok(ReplayState::Paused));
+    let stopped = step(&*store, replay.key, key, 5).await;
+    assert_eq!((stopped.state, stopped.moved), (ReplayState::Paused, 0));
+    assert_eq!(to(ReplayState::Paused).await, Ok(ReplayState::Paused), "again");
+    assert_eq!(
+        to(ReplayState::Done).await,
+        Err(ReplayState::Paused),
+        "nobody says so"
+    );
+    assert_eq!(to(ReplayState::Running).await, Ok(ReplayState::Running));
+    assert_eq!(step(&*store, replay.key, key, 1).await.moved, 1);
+    assert_eq!(to(ReplayState::Canceled).await, Ok(ReplayState::Canceled));
+    assert_eq!(step(&*store, replay.key, key, 5).await.moved, 0);
+    assert_eq!(to(ReplayState::Running).await, Err(ReplayState::Canceled));
+    assert_eq!(pending(&*store, key).await.len(), 2, "what is pending goes on");
+    for row in pending(&*store, key).await {
+        settle(
+            &*store,
+            vec![settlement(row, 200, Next::Succeeded, at(301))],
+            at(301),
+        )
+        .await
+        .unwrap();
+    }
+    let (state, progress) = shown(&*store, &replay).await;
+    assert_eq!(
+        (state, progress.succeeded),
+        (ReplayState::Canceled, 2),
+        "and is counted"
+    );
+    let missing = store
+        .change_replay("rpl_x", ReplayState::Paused, at(300))
+        .await
+        .unwrap();
+    assert_eq!(missing, ReplayChanged::Missing);
+    let second = start(&*store, everything()).await;
+    let query = |states: Vec<ReplayState>| ReplayQuery { states, page: NEWEST };
+    let listed = async |states| -> Vec<String> {
+        let page = store.replays(query(states)).await.unwrap();
+        page.rows.into_iter().map(|replay| replay.id).collect()
+    };
+    assert_eq!(listed(vec![]).await, [second.id.clone(), replay.id.clone()]);
+    assert_eq!(
+        listed(vec![ReplayState::Running, ReplayState::Paused]).await,
+        [second.id]
+    );
+    assert_eq!(listed(vec![ReplayState::Canceled]).await, [replay.id]);
+}
+
+pub(crate) async fn a_delivery_is_in_one_replay_at_a_time<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    for n in 0..4 {
+        bury(&*store, "acme", key, 500, at(n)).await;
+    }
+    let first = start(&*store, everything()).await;
+    let second = start(&*store, everything()).await;
+    assert_eq!(step(&*store, first.key, key, 1).await.moved, 1);
+    let rest = step(&*store, second.key, key, 10).await;
+    assert_eq!((rest.moved, rest.is_walked), (3, true));
+    assert_eq!((rest.progress.queued, rest.progress.skipped), (3, 1));
+    let nothing = step(&*store, first.key, key, 10).await;
+    assert_eq!(
+        (nothing.moved, nothing.is_walked, nothing.progress.skipped),
+        (0, true, 3)
+    );
+    let rows = pending(&*store, key).await;
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        settle(
+            &*store,
+            vec![settlement(row, 200, Next::Succeeded, at(201))],
+            at(201),
+        )
+        .await
+        .unwrap();
+    }
+    for (replay, succeeded) in [(&first, 1), (&second, 3)] {
+        let (state, progress) = shown(&*store, replay).await;
+        assert_eq!((state, progress.succeeded), (ReplayState::Done, succeeded));
+    }
+}
+
+pub(crate) async fn everything_since_covers_what_was_delivered<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let other = create(&*store, acme, "des_2").await;
+    let mut delivered = Vec::new();
+    for n in [1, 10, 11] {
+        publish(&*store, event("acme", &[key, other]), at(n)).await;
+        for destination in [key, other] {
+            let row = newest_pending(&*store, destination).await;
+            settle(&*store, vec![settlement(row, 200, Next::Succeeded, at(n))], at(n))
+                .await
+                .unwrap();
+            delivered.push(row.key);
+        }
+    }
+    let dead = bury(&*store, "acme", key, 500, at(12)).await;
+    publish(&*store, event("acme", &[key]), at(13)).await;
+    let canceled = newest_pending(&*store, key).await;
+    store
+        .cancel_delivery(&delivery_id(&*store, &canceled), at(13))
+        .await
+        .unwrap();
+    publish(&*store, event("acme", &[key]), at(14)).await;
+    let waiting = newest_pending(&*store, key).await;
+    let scope = ReplayScope::EverythingSince {
+        destination: key,
+        since: at(10),
+    };
+    let preview = store.preview_replay(scope.clone()).await.unwrap();
+    assert_eq!((preview.total, preview.destinations), (5, vec![(key, 5)]));
+    let spec = ReplaySpec {
+        scope,
+        ..everything()
+    };
+    let replay = start(&*store, spec.clone()).await;
+    assert_eq!(replay.spec, spec);
+    let stepped = step(&*store, replay.key, key, 2).await;
+    assert_eq!((stepped.moved, stepped.is_walked), (2, false));
+    let stepped = step(&*store, replay.key, key, 10).await;
+    assert_eq!((stepped.moved, stepped.is_walked), (1, true));
+    assert_eq!((stepped.progress.queued, stepped.progress.skipped), (3, 2));
+    let mut keys: Vec<_> = pending(&*store, key).await.iter().map(|row| row.key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [delivered[2], delivered[4], dead.key, waiting.key]);
+    assert_eq!(store.stats(at(200)).await.unwrap().dead, 0);
+    let row = store
+        .delivery(&delivery_id(&*store, &canceled))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(row.status, DeliveryStatus::Canceled);
+}
+
+pub(crate) async fn the_original_configuration_stays_with_the_delivery<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let buried = bury(&*store, "acme", key, 500, at(1)).await;
+    let in_force = context(&format!("in force at {}", at(1).as_seconds()));
+    let id = delivery_id(&*store, &buried);
+    let original = || ReplaySpec {
+        config: ReplayConfig::Original,
+        ..everything()
+    };
+    let replay = start(&*store, original()).await;
+    step(&*store, replay.key, key, 1).await;
+    let row = newest_pending(&*store, key).await;
+    let kept = row.context.unwrap();
+    assert_eq!(store.dead_context(kept).await.unwrap(), Some(in_force.clone()));
+    let retry = Next::Retry(Plan::first(at(210)), row.progress.attempted(&row.plan));
+    settle(&*store, vec![settlement(row, 503, retry, at(201))], at(201))
+        .await
+        .unwrap();
+    drop(store);
+    let harness = harness.restart().await;
+    let store = harness.store();
+    let row = newest_pending(&*store, key).await;
+    assert_eq!(row.context, Some(kept));
+    settle(&*store, vec![death(row, 500, "again", at(211))], at(211))
+        .await
+        .unwrap();
+    let detail = store.dead_letter(&id).await.unwrap().unwrap();
+    assert_eq!(
+        detail.context,
+        Some(in_force),
+        "what it was sent with, not what is in force now"
+    );
+    let retried = store
+        .retry(None, &detail.letter.event_id, key, at(300))
+        .await
+        .unwrap();
+    assert_eq!(retried, Retried::Scheduled);
+    let row = newest_pending(&*store, key).await;
+    assert_eq!(
+        (row.context, row.replayed),
+        (None, false),
+        "a retry by hand is none of that"
+    );
+}
+
+pub(crate) async fn what_vanished_before_its_turn_is_skipped<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let keys = [
+        create(&*store, acme, "des_1").await,
+        create(&*store, acme, "des_2").await,
+        create(&*store, acme, "des_3").await,
+    ];
+    let mut buried = Vec::new();
+    for n in 0..9 {
+        buried.push(bury(&*store, "acme", keys[n % 3], 500, at(n as u64)).await);
+    }
+    store.delete_destination(acme, keys[2], at(50)).await.unwrap();
+    let preview = store.preview_replay(everything().scope).await.unwrap();
+    assert_eq!(
+        (preview.total, preview.unreachable),
+        (6, 3),
+        "not to a deleted destination"
+    );
+    let replay = start(&*store, everything()).await;
+    let gone = DeadLetterFilter {
+        ids: vec![delivery_id(&*store, &buried[0])],
+        ..DeadLetterFilter::default()
+    };
+    let upper = store.count_dead_letters(gone.clone()).await.unwrap().upper;
+    let purged = store.purge_dead_letters(gone, 0, upper, 10).await.unwrap();
+    assert_eq!((purged.removed, purged.next), (1, None));
+    let stepped = step(&*store, replay.key, keys[0], 10).await;
+    assert_eq!((stepped.moved, stepped.progress.skipped), (2, 1));
+    store.delete_destination(acme, keys[1], at(201)).await.unwrap();
+    let stepped = step(&*store, replay.key, keys[1], 2).await;
+    assert_eq!(
+        (stepped.moved, stepped.is_walked, stepped.progress.skipped),
+        (0, true, 3)
+    );
+    for row in pending(&*store, keys[0]).await {
+        settle(
+            &*store,
+            vec![settlement(row, 200, Next::Succeeded, at(202))],
+            at(202),
+        )
+        .await
+        .unwrap();
+    }
+    assert_eq!(shown(&*store, &replay).await.0, ReplayState::Done);
+    let none = ReplayScope::DeadLetters(DeadLetterFilter {
+        tenant_ids: texts(&["nobody"]),
+        ..DeadLetterFilter::default()
+    });
+    let empty = start(
+        &*store,
+        ReplaySpec {
+            scope: none,
+            ..everything()
+        },
+    )
+    .await;
+    assert_eq!((empty.state, empty.ended_at), (ReplayState::Done, Some(at(100))));
+}
+
+/// It was made a dead letter while its request was out, and then replayed; now the answer of that request comes.
+pub(crate) async fn a_result_from_before_the_replay_counts_if_it_is_a_success<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    for (status, counted) in [(404, (0, 0)), (200, (1, 0))] {
+        publish(&*store, event("acme", &[key]), NOW).await;
+        let out = newest_pending(&*store, key).await;
+        let id = delivery_id(&*store, &out);
+        store.dead_letter_delivery(&id, None, at(1)).await.unwrap();
+        let filter = DeadLetterFilter {
+            ids: vec![id],
+            ..DeadLetterFilter::default()
+        };
+        let scope = ReplayScope::DeadLetters(filter);
+        let replay = start(
+            &*store,
+            ReplaySpec {
+                scope,
+                ..everything()
+            },
+        )
+        .await;
+        assert_eq!(step(&*store, replay.key, key, 5).await.moved, 1);
+        let next = match status {
+            200 => Next::Succeeded,
+            _ => Next::Dead(
+                DeadReason::PermanentFailure,
+                postrider_core::outcome::Category::Http4xx,
+            ),
+        };
+        settle(&*store, vec![settlement(out, status, next, at(201))], at(201))
+            .await
+            .unwrap();
+        let (_, progress) = shown(&*store, &replay).await;
+        assert_eq!((progress.succeeded, progress.failed), counted, "{status}");
+        if status == 404 {
+            let row = newest_pending(&*store, key).await;
+            settle(
+                &*store,
+                vec![settlement(row, 200, Next::Succeeded, at(202))],
+                at(202),
+            )
+            .await
+            .unwrap();
+        }
+        assert_eq!(shown(&*store, &replay).await.0, ReplayState::Done);
+    }
+}
+
+pub(crate) async fn so_many_replays_are_open_at_most<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    bury(&*store, "acme", key, 500, at(1)).await;
+    let mut last = None;
+    for _ in 0..100 {
+        last = Some(start(&*store, everything()).await);
+    }
+    let refused = store.create_replay(everything(), at(100)).await.unwrap();
+    assert_eq!(refused, ReplayCreated::LimitReached);
+    let last = last.unwrap();
+    store
+        .change_replay(&last.id, ReplayState::Canceled, at(101))
+        .await
+        .unwrap();
+    start(&*store, everything()).await;
+}
