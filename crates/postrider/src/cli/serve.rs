@@ -34,6 +34,7 @@ use crate::config::settings::Settings;
 use crate::courier::config::raise_descriptor_limit;
 use crate::courier::http::HttpCourier;
 use crate::directory::Directory;
+use crate::engine::control::Control;
 use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
 use crate::letters::replayer::Replayer;
 use crate::letters::retention::{Retention, RetentionConfig};
@@ -204,17 +205,16 @@ impl Running {
             ..settings.api
         };
         let engine = Engine::start(parts.clone(), engine_config);
+        let replays = Arc::new(Notify::new());
+        let workers = work(
+            &supervisor,
+            &parts,
+            engine.control(),
+            &replays,
+            settings.retention,
+        );
         let beside = alerts::Parts::beside(parts, engine.control());
         let watching = alerts::start(beside, settings.alerts, &supervisor);
-        let replays = Arc::new(Notify::new());
-        let replayer = Replayer {
-            store: Arc::clone(&store),
-            engine: engine.control(),
-            clock: Arc::clone(&clock),
-            changed: Arc::clone(&replays),
-            stop: stopped.clone(),
-        };
-        let workers = work(&supervisor, replayer, settings.retention);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
@@ -275,10 +275,23 @@ impl Running {
 }
 
 /// Starts what works in the background.
-fn work(supervisor: &Supervisor, replayer: Replayer, kept: RetentionConfig) -> [JoinHandle<()>; 2] {
+fn work(
+    supervisor: &Supervisor,
+    parts: &Parts,
+    engine: Control,
+    changed: &Arc<Notify>,
+    kept: RetentionConfig,
+) -> [JoinHandle<()>; 2] {
+    let replayer = Replayer {
+        store: Arc::clone(&parts.store),
+        engine,
+        clock: Arc::clone(&parts.clock),
+        changed: Arc::clone(changed),
+        stop: supervisor.stop.clone(),
+    };
     let retention = Retention {
-        store: Arc::clone(&replayer.store),
-        clock: Arc::clone(&replayer.clock),
+        store: Arc::clone(&parts.store),
+        clock: Arc::clone(&parts.clock),
         config: kept,
         stop: supervisor.stop.clone(),
     };
