@@ -228,12 +228,7 @@ impl Running {
         let listener = Listener::new(socket, router, settings.server, stopped);
         let connections = listener.connections();
         let accepting = supervisor.supervise(HTTP_WORKER, move || listener.clone().accept());
-        tracing::info!(
-            listen = %settings.listen,
-            data_dir = %settings.data_dir.display(),
-            version = env!("CARGO_PKG_VERSION"),
-            "postrider serves"
-        );
+        announce(settings.listen, &settings.data_dir);
         Ok(Self {
             store,
             engine,
@@ -272,6 +267,11 @@ impl Running {
         let given_up = drained.unwrap_or_default().given_up;
         tracing::info!(given_up, "shut down");
     }
+}
+
+fn announce(listen: SocketAddr, data_dir: &Path) {
+    let data_dir = data_dir.display();
+    tracing::info!(%listen, %data_dir, version = env!("CARGO_PKG_VERSION"), "postrider serves");
 }
 
 /// Starts what works in the background.
