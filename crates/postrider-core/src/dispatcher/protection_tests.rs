@@ -215,7 +215,7 @@ fn live_deliveries_start_at_once_beside_a_replay_that_waits_for_its_rate() {
 #[test]
 fn a_replay_stops_at_once_and_goes_on_where_it_was() {
     let mut dispatcher = replays(0..10);
-    assert_eq!(run(&mut dispatcher, 200, at(30)).len(), 2);
+    assert_eq!(run(&mut dispatcher, 200, at(29)).len(), 2);
     dispatcher.limit_replays(DestinationKey(1), None, at(30));
     assert!(dispatcher.next_action(at(60_000)).is_none());
     assert_eq!(dispatcher.poll_timeout(), None, "it costs nothing meanwhile");

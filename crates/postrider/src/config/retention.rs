@@ -27,14 +27,14 @@ pub(super) fn retention(resolved: &Resolved, problems: &mut Vec<Problem>) -> Ret
             problems.push(Problem::at("retention.attempts", &origin, advice));
         }
     }
-    let archive = resolved.optional("retention.archive", |it| it.text("retention.archive").to_owned());
-    let archive = archive.and_then(|target| {
+    let target = Some(resolved.text("retention.archive")).filter(|target| !target.is_empty());
+    let archive = target.and_then(|target| {
         let about = |text: String| Problem::at("retention.archive", &resolved.origin("retention.archive"), text);
         if dead_letters.is_none() {
             let advice = "is set, but retention.dead_letters is off, so nothing would ever be archived; set a time, or leave the archive out";
             problems.push(about(advice.to_owned()));
         }
-        Archive::open(&target)
+        Archive::open(target)
             .map_err(|error| {
                 let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
                 problems.push(about(format!("cannot be used: {error}{cause}")));

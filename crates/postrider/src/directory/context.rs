@@ -140,7 +140,7 @@ mod tests {
         let rules = Rules::default();
         let then = record(
             "https://then.example/",
-            r#"{"max_attempts": 3}"#,
+            r#"{"max_attempts": 3, "long_term": {"enabled": false}}"#,
             symmetric_secret(&[1; 32]),
         );
         let (target, faults) = compile(&then, "acme", &rules);
