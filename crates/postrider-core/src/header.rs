@@ -43,6 +43,8 @@ const RESERVED_NAMES: [&str; 18] = [
 ];
 /// Beginnings of names that only the sender may set: a receiver trusts them because they are signed or ours.
 const RESERVED_PREFIXES: [&str; 2] = ["webhook-", "x-outpost-"];
+/// The longest prefix of an event's headers.
+const LONGEST_PREFIX: &str = RESERVED_PREFIXES[1];
 /// What follows such a prefix in the sender's own headers.
 const OWN_SUFFIXES: [&str; 7] = [
     "id",
@@ -128,6 +130,51 @@ impl CustomHeaders {
             }
         }
         (headers, left_out)
+    }
+
+    /// What of an event's metadata could not be sent as headers by [`CustomHeaders::from_event`], whatever its prefix: the key,
+    /// or none for all of them together, and why. Not named are headers that the sender sets itself, which are only left out.
+    #[must_use]
+    pub fn faults_of_event(metadata: &BTreeMap<String, String>) -> Vec<(Option<&str>, String)> {
+        let mut faults = Vec::new();
+        let mut names = HashSet::new();
+        let mut total = 0;
+        for (key, value) in metadata {
+            let name = format!("{LONGEST_PREFIX}{}", encode_name(key));
+            let bytes = encode_value(value).len();
+            total += name.len() + bytes;
+            if name.len() > MAX_NAME_BYTES {
+                let possible = MAX_NAME_BYTES - LONGEST_PREFIX.len();
+                let bytes = name.len() - LONGEST_PREFIX.len();
+                faults.push((
+                    Some(&**key),
+                    format!("has {bytes} bytes as a header's name, at most {possible} are possible"),
+                ));
+            } else if !names.insert(name) {
+                faults.push((Some(key), "is the same header as another key".to_owned()));
+            } else if bytes > MAX_VALUE_BYTES {
+                faults.push((
+                    Some(key),
+                    format!("has {bytes} bytes as a header's value, at most {MAX_VALUE_BYTES} are possible"),
+                ));
+            }
+        }
+        if faults.is_empty() && total > MAX_TOTAL_BYTES {
+            faults.push((
+                None,
+                format!("has {total} bytes as headers, at most {MAX_TOTAL_BYTES} are possible"),
+            ));
+        }
+        if metadata.len() > MAX_HEADERS {
+            faults.push((
+                None,
+                format!(
+                    "has {} headers, at most {MAX_HEADERS} are possible",
+                    metadata.len()
+                ),
+            ));
+        }
+        faults
     }
 
     /// Name and value.
@@ -320,6 +367,59 @@ fn push_encoded(text: &mut String, byte: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_event_can_carry_is_what_is_sent_whatever_the_prefix() {
+        let metadata = |pairs: &[(&str, String)]| -> BTreeMap<String, String> {
+            pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), value.clone()))
+                .collect()
+        };
+        // 246 = 256 - the length of "x-outpost-"; a byte outside of names takes three.
+        let key = "k".repeat(246);
+        let fits = metadata(&[
+            (&key, "v".repeat(8_192)),
+            ("b", "ü".repeat(1_200)),
+            ("host", String::new()),
+        ]);
+        assert_eq!(CustomHeaders::faults_of_event(&fits), []);
+        for prefix in ["", LONGEST_PREFIX] {
+            let (_, left_out) = CustomHeaders::from_event(&fits, prefix);
+            assert!(left_out.iter().all(|name| name == "host"), "{left_out:?}");
+        }
+        let too_much = [
+            (
+                metadata(&[("a", "v".repeat(8_193))]),
+                "has 8193 bytes as a header's value, at most 8192 are possible",
+            ),
+            // Each letter is two bytes of UTF-8, and each of those is three here.
+            (
+                metadata(&[("a", "ü".repeat(1_366))]),
+                "has 8196 bytes as a header's value, at most 8192 are possible",
+            ),
+            (
+                metadata(&[(&"ü".repeat(42), "v".to_owned())]),
+                "has 252 bytes as a header's name, at most 246 are possible",
+            ),
+            (
+                metadata(&[("A", "1".to_owned()), ("a", "2".to_owned())]),
+                "is the same header as another key",
+            ),
+            // 3 * (10 + 1 + 8000)
+            (
+                metadata(&["a", "b", "c"].map(|key| (key, "v".repeat(8_000)))),
+                "has 24033 bytes as headers, at most 16384 are possible",
+            ),
+        ];
+        for (metadata, text) in too_much {
+            let faults = CustomHeaders::faults_of_event(&metadata);
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert_eq!(faults[0].1, text);
+            let (_, left_out) = CustomHeaders::from_event(&metadata, LONGEST_PREFIX);
+            assert!(!left_out.is_empty(), "{text}");
+        }
+    }
 
     fn pairs(headers: &CustomHeaders) -> Vec<(&str, &str)> {
         headers.iter().collect()

@@ -11,10 +11,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
-/// A text that is not an instant.
+/// A text that is not an instant, shortened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("parse {0:?} as an RFC 3339 instant such as 2026-01-31T12:00:00Z")]
-pub struct ParseTimestampError(String);
+pub enum ParseTimestampError {
+    /// Neither RFC 3339 nor a date.
+    #[error("parse {0:?} as an RFC 3339 instant such as 2026-01-31T12:00:00Z")]
+    Malformed(String),
+    /// An instant, but not of the years 1970 to 9999.
+    #[error("use the instant {0:?}: it must lie in the years 1970 to 9999")]
+    OutOfRange(String),
+}
 
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
@@ -69,19 +75,21 @@ impl Timestamp {
     /// # Errors
     /// When the text is neither, or lies outside years 1970 to 9999.
     pub fn parse(text: &str) -> Result<Self, ParseTimestampError> {
-        let refused = || ParseTimestampError(text.chars().take(64).collect());
+        let shortened = || text.chars().take(64).collect();
         let is_date = text.len() == 10 && text.is_ascii();
         let full = if is_date {
             format!("{text}T00:00:00Z")
         } else {
             text.to_owned()
         };
-        let instant = full.parse::<jiff::Timestamp>().map_err(|_| refused())?;
+        let instant = full
+            .parse::<jiff::Timestamp>()
+            .map_err(|_| ParseTimestampError::Malformed(shortened()))?;
         let millis = instant.as_millisecond();
         if (0..=Self::MAX.0).contains(&millis) {
             Ok(Self(millis))
         } else {
-            Err(refused())
+            Err(ParseTimestampError::OutOfRange(shortened()))
         }
     }
 }
@@ -154,6 +162,15 @@ mod tests {
             "2026-01-01T12:00:00",
         ] {
             assert!(Timestamp::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_instant_of_another_time_is_told_from_nonsense() {
+        for text in ["1969-12-31T23:59:59Z", "0001-01-01"] {
+            let refused = Timestamp::parse(text);
+            let expected = ParseTimestampError::OutOfRange(text.to_owned());
+            assert_eq!(refused, Err(expected), "{text}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::queue::{Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
-use crate::id::{DeliveryKey, DestinationKey};
+use crate::id::{DeliveryKey, DestinationKey, TenantKey};
 use crate::rate::RateLimit;
 use crate::streak::Streak;
 use crate::time::Timestamp;
@@ -86,6 +86,8 @@ pub(super) enum Blocked {
     Probe,
     /// The destination's limit of requests per second forbids one before this.
     Rate(Timestamp),
+    /// The same over all destinations of its tenant; other destinations may be first.
+    Tenant(Timestamp),
     /// The destination is disabled; enabling reopens it.
     Paused,
 }
@@ -105,6 +107,14 @@ impl Limit {
         }
     }
 
+    pub(super) fn next_at(&self, now: Timestamp) -> Timestamp {
+        self.state.next_at(now)
+    }
+
+    pub(super) fn take(&mut self, now: Timestamp) {
+        self.state.take(now);
+    }
+
     pub(super) fn give_back(&mut self) {
         self.state.give_back();
     }
@@ -115,6 +125,7 @@ const REPLAYS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("50 is not 0")
 
 #[derive(Debug)]
 pub(super) struct Lane<P> {
+    pub(super) tenant: TenantKey,
     pub(super) queue: Queue<P>,
     pub(super) owned: HashMap<DeliveryKey, Owned>,
     pub(super) in_flight: u32,
@@ -136,6 +147,8 @@ pub(super) struct Lane<P> {
     pub(super) awaits_refill: bool,
     /// In the list of those that wait for room for results.
     pub(super) awaits_room: bool,
+    /// In the list of those that wait for their tenant's limit.
+    pub(super) awaits_tenant: bool,
     /// Its timer.
     pub(super) wake_at: Option<Timestamp>,
     pub(super) used_at: Timestamp,
@@ -148,6 +161,7 @@ pub(super) struct Lane<P> {
 impl<P: Payload> Lane<P> {
     pub(super) fn new(key: DestinationKey, window: &WindowConfig, now: Timestamp) -> Self {
         Self {
+            tenant: TenantKey(0),
             queue: Queue::new(),
             owned: HashMap::new(),
             in_flight: 0,
@@ -163,6 +177,7 @@ impl<P: Payload> Lane<P> {
             listed: false,
             awaits_refill: false,
             awaits_room: false,
+            awaits_tenant: false,
             wake_at: None,
             used_at: now,
             stopped: None,
@@ -193,7 +208,7 @@ impl<P: Payload> Lane<P> {
         if self.next_due(now).is_none_or(|due| due > now) {
             return Some(Blocked::Idle);
         }
-        let next = self.rate.as_ref().map(|limit| limit.state.next_at(now));
+        let next = self.rate.as_ref().map(|limit| limit.next_at(now));
         next.filter(|at| *at > now).map(Blocked::Rate)
     }
 
@@ -253,6 +268,7 @@ impl<P: Payload> Lane<P> {
             Blocked::Probe => self.stopped = Some((WaitCause::Breaker, now)),
             Blocked::Paused => self.stopped = Some((WaitCause::Disabled, now)),
             Blocked::Rate(until) => self.stopped = Some((WaitCause::RateLimit, until)),
+            Blocked::Tenant(until) => self.stopped = Some((WaitCause::RateLimit, until.max(now))),
             Blocked::Window => self.crowded_at = Some(now),
             Blocked::Idle => {}
         }
@@ -288,7 +304,7 @@ impl<P: Payload> Lane<P> {
         self.in_flight += 1;
         self.breaker.started(now);
         if let Some(limit) = &mut self.rate {
-            limit.state.take(now);
+            limit.take(now);
         }
         if let Some(limit) = self.replays.as_mut().filter(|_| waiting.delivery.replayed) {
             limit.state.take(now);
@@ -378,6 +394,8 @@ impl<P: Payload> Lane<P> {
         self.owned.is_empty()
             && matches!(self.rest, Rest::None)
             && !self.paused
+            && !self.listed
+            && !self.awaits_tenant
             && self.hold_until.is_none()
             && self.breaker.gate(now) == Gate::Closed
             && self.streak.failures() == 0

@@ -69,6 +69,7 @@ enum MapChange {
 /// A change of a destination, read but not yet applied; and what was wrong with its shape.
 #[derive(Debug, Default)]
 pub(super) struct Change {
+    id: Option<String>,
     kind: Option<String>,
     topics: Option<Vec<String>>,
     filter: Option<Option<String>>,
@@ -100,7 +101,7 @@ pub(super) fn read_draft(
     if change.kind.is_none() && !faults.iter().any(|fault| fault.starts_with("type ")) {
         faults.push("type is required".to_owned());
     }
-    let id = raw.id.text("id", faults).unwrap_or(fresh_id);
+    let id = change.id.take().unwrap_or(fresh_id);
     check_id("id", &id, faults);
     let created_at = past_instant(raw.created_at, "created_at", now, faults).unwrap_or(now);
     let updated_at = past_instant(raw.updated_at, "updated_at", now, faults).unwrap_or(created_at.max(now));
@@ -142,6 +143,7 @@ impl Change {
             sent => past_instant(sent, "disabled_at", now, &mut faults).map(Some),
         };
         Self {
+            id: raw.id.text("id", &mut faults),
             kind: read_kind(raw.kind, &mut faults),
             topics: read_topics(raw.topics, &mut faults),
             filter: read_filter(raw.filter, &mut faults),
@@ -159,6 +161,9 @@ impl Change {
     /// Makes the change as far as it is sound; answers what is not. `fresh` is used where a secret has to be made.
     pub(super) fn apply(self, record: &mut Destination, now: Timestamp, fresh: Secret) -> Vec<String> {
         let mut faults = self.faults;
+        if self.id.is_some_and(|id| id != record.id) {
+            faults.push("id cannot be changed".to_owned());
+        }
         if self.kind.is_some_and(|kind| kind != record.kind) {
             faults.push("type cannot be changed".to_owned());
         }
@@ -371,13 +376,20 @@ fn read_policy(sent: Sent<'_>, faults: &mut Vec<String>) -> Option<Option<String
     }
 }
 
-/// `custom_headers` may come as the object it stands for; numbers and booleans become text.
+/// A map of texts. In `config` numbers and booleans become text, and `custom_headers` may come as the object that it stands
+/// for; a URL or a secret that is no text is a mistake.
 fn read_map(field: &str, sent: Sent<'_>, faults: &mut Vec<String>) -> MapChange {
     match sent {
         Sent::Absent => MapChange::Keep,
         Sent::Null => MapChange::Clear,
         Sent::Value(_) => {
-            let is_lenient = matches!(field, "config" | "credentials");
+            let is_lenient = |key: &str, text: &str| match (field, key) {
+                ("config", "custom_headers") => !text.starts_with(['"', '[']),
+                ("config", "url") => false,
+                ("config", _) => !text.starts_with(['"', '[', '{']),
+                ("credentials", "rotate_secret") => matches!(text, "true" | "false"),
+                _ => false,
+            };
             read_metadata(field, sent, is_lenient, faults).map_or(MapChange::Keep, MapChange::Merge)
         }
     }

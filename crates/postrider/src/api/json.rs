@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use postrider_core::time::Timestamp;
+use postrider_core::time::{ParseTimestampError, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::error::ApiError;
 
+/// What is said of an instant of another time.
+pub(super) const OUT_OF_RANGE: &str = "must lie in the years 1970 to 9999";
 /// Levels of nesting that a published document may have.
 const MAX_DEPTH: usize = 100;
 
@@ -74,8 +76,13 @@ impl<'a> Sent<'a> {
 
     /// A text; `null` and `""` count as absent.
     pub(super) fn text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
-        let text: Option<String> = typed(self.value()?, field, "a string", faults);
+        let text = self.whole_text(field, faults);
         text.filter(|text| !text.is_empty())
+    }
+
+    /// A text, the empty one included; only `null` counts as absent.
+    pub(super) fn whole_text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
+        typed(self.value()?, field, "a string", faults)
     }
 
     /// A text that must be there.
@@ -96,10 +103,13 @@ impl<'a> Sent<'a> {
     /// An instant.
     pub(super) fn instant(self, field: &str, faults: &mut Vec<String>) -> Option<Timestamp> {
         let text = self.text(field, faults)?;
-        let parsed = Timestamp::parse(&text);
-        parsed
-            .map_err(|_| faults.push(format!("{field} must be an RFC 3339 date-time")))
-            .ok()
+        let fault = match Timestamp::parse(&text) {
+            Ok(instant) => return Some(instant),
+            Err(ParseTimestampError::Malformed(_)) => "must be an RFC 3339 date-time",
+            Err(ParseTimestampError::OutOfRange(_)) => OUT_OF_RANGE,
+        };
+        faults.push(format!("{field} {fault}"));
+        None
     }
 
     /// A text or number, or an array of them, as texts; `null` counts as absent. An empty text or array is refused: where

@@ -35,12 +35,12 @@ pub(super) fn check_event_id(field: &str, id: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Text by key, from an object whose values are strings or, in a merge, `null`. When `lenient`, other values count as
-/// their JSON text: numbers, booleans, and the object that `custom_headers` stands for.
+/// Text by key, from an object whose values are strings or, in a merge, `null`. Other values count as their JSON text where
+/// `is_lenient` says so of a key and that text.
 pub(super) fn read_metadata(
     field: &str,
     sent: Sent<'_>,
-    lenient: bool,
+    is_lenient: impl Fn(&str, &str) -> bool,
     faults: &mut Vec<String>,
 ) -> Option<BTreeMap<String, Option<String>>> {
     let fields = sent.fields(field, faults)?;
@@ -49,7 +49,7 @@ pub(super) fn read_metadata(
         let path = format!("{field}.{key}");
         let value = match sent.value() {
             None => None,
-            Some(text) if lenient && !text.starts_with(['"', '[']) => Some(text.to_owned()),
+            Some(text) if is_lenient(&key, text) => Some(text.to_owned()),
             Some(text) => match serde_json::from_str::<String>(text) {
                 Ok(text) => Some(text),
                 Err(_) => {
@@ -69,7 +69,7 @@ pub(super) fn read_plain_metadata(
     sent: Sent<'_>,
     faults: &mut Vec<String>,
 ) -> Option<BTreeMap<String, String>> {
-    let read = read_metadata(field, sent, false, faults)?;
+    let read = read_metadata(field, sent, |_, _| false, faults)?;
     let mut plain = BTreeMap::new();
     for (key, value) in read {
         match value {

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use bytes::Bytes;
+use postrider_core::header::CustomHeaders;
 use postrider_core::time::Timestamp;
 use postrider_core::topic;
 use postrider_store::record::{Accepted, NewEvent};
@@ -117,7 +118,7 @@ pub(super) fn prepare(
 ) -> Result<NewEvent, ApiError> {
     let body: PublishBody<'_> = parse_object(body)?;
     let mut faults = Vec::new();
-    let id = body.id.text("id", &mut faults);
+    let id = body.id.whole_text("id", &mut faults);
     if let Some(id) = &id {
         check_event_id("id", id, &mut faults);
     }
@@ -133,6 +134,11 @@ pub(super) fn prepare(
         .unwrap_or(true);
     let time = body.time.instant("time", &mut faults);
     let metadata = read_plain_metadata("metadata", body.metadata, &mut faults).unwrap_or_default();
+    // Later it could only be left out.
+    for (key, fault) in CustomHeaders::faults_of_event(&metadata) {
+        let key = key.map_or_else(String::new, |key| format!(".{key}"));
+        faults.push(format!("metadata{key} {fault}"));
+    }
     let data = data(body.data, &mut faults);
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));

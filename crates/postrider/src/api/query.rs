@@ -4,13 +4,14 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use postrider_core::id::IdCodec;
-use postrider_core::time::Timestamp;
+use postrider_core::time::{ParseTimestampError, Timestamp};
 use postrider_store::page::{Cursor, Direction, Page, PageRequest, TimeRange};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::cursor::List;
 use super::error::ApiError;
+use super::json::OUT_OF_RANGE;
 
 /// Values that one request may name in all.
 const MAX_VALUES: usize = 1_000;
@@ -118,9 +119,12 @@ impl Query {
             };
             match Timestamp::parse(value) {
                 Ok(instant) => *bound = Some(instant),
-                Err(_) => {
-                    let text = "must be an RFC 3339 date-time or YYYY-MM-DD".to_owned();
-                    faults.push((key.clone(), text));
+                Err(refused) => {
+                    let text = match refused {
+                        ParseTimestampError::Malformed(_) => "must be an RFC 3339 date-time or YYYY-MM-DD",
+                        ParseTimestampError::OutOfRange(_) => OUT_OF_RANGE,
+                    };
+                    faults.push((key.clone(), text.to_owned()));
                 }
             }
         }

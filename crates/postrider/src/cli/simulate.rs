@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::Args;
 use postrider_core::dispatcher::DispatcherConfig;
+use postrider_core::outcome::Outcome;
 use postrider_core::policy::{RetryPolicy, duration};
 
 use super::policy_arg::{self, PolicyArg};
@@ -35,8 +36,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "POLICY", value_parser = policy_arg::policy)]
     compare: Vec<PolicyArg>,
     /// The policy once more with protections taken away: jitter, breaker, window, comma-separated; may be repeated.
-    #[arg(long, value_name = "LIST")]
-    without: Vec<String>,
+    #[arg(long, value_name = "LIST", value_parser = protections)]
+    without: Vec<Without>,
     /// Deliveries to one destination.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DELIVERIES)))]
     deliveries: u32,
@@ -47,8 +48,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = policy_arg::duration)]
     outage: Duration,
     /// How it fails: a status code, refused, timeout or dns.
-    #[arg(long, value_name = "HOW", default_value = "503")]
-    fail_with: String,
+    #[arg(long, value_name = "HOW", default_value = "503", value_parser = failure)]
+    fail_with: FailWith,
     /// Requests that the receiver can work on at a time; it turns others away with 503.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     receiver_capacity: Option<u32>,
@@ -61,6 +62,32 @@ pub struct SimulateArgs {
     /// Draw the runs into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+/// Protections that a run does without.
+#[derive(Debug, Clone)]
+struct Without(Vec<Protection>);
+
+/// How the receiver fails.
+#[derive(Debug, Clone)]
+struct FailWith {
+    word: String,
+    outcome: Outcome,
+    latency: Duration,
+}
+
+fn protections(list: &str) -> Result<Without, String> {
+    let words = list.split(',').map(str::trim);
+    words.map(str::parse).collect::<Result<_, String>>().map(Without)
+}
+
+fn failure(word: &str) -> Result<FailWith, String> {
+    let (outcome, latency) = Receiver::failure(word)?;
+    Ok(FailWith {
+        word: word.to_owned(),
+        outcome,
+        latency,
+    })
 }
 
 /// Plays, and prints.
@@ -78,7 +105,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
         "{} deliveries published within {}; the receiver answers {} for {}, then takes {} a request, {} at a time\n",
         args.deliveries,
         duration::text(args.publish_over),
-        args.fail_with,
+        args.fail_with.word,
         duration::text(args.outage),
         duration::text(args.latency),
         args.receiver_capacity
@@ -99,22 +126,17 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<()> {
 }
 
 fn scenarios(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
-    let base = scenario(args, args.policy.policy.clone())?;
+    let base = scenario(args, args.policy.policy.clone());
     let mut runs = vec![(short(&args.policy.text), base.clone())];
     for list in &args.without {
-        let words = list.split(',').map(str::trim);
-        let protections: Vec<Protection> = words
-            .map(str::parse)
-            .collect::<Result<_, String>>()
-            .map_err(|wrong| anyhow!("use --without: {wrong}"))?;
-        let names: Vec<_> = protections.iter().map(ToString::to_string).collect();
+        let names: Vec<_> = list.0.iter().map(ToString::to_string).collect();
         runs.push((
             format!("without {}", names.join(", ")),
-            without(base.clone(), &protections),
+            without(base.clone(), &list.0),
         ));
     }
     for other in &args.compare {
-        runs.push((short(&other.text), scenario(args, other.policy.clone())?));
+        runs.push((short(&other.text), scenario(args, other.policy.clone())));
     }
     if runs.len() > 6 {
         bail!("compare {} runs: a picture holds 6 at the most", runs.len());
@@ -122,23 +144,21 @@ fn scenarios(args: &SimulateArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
     Ok(runs)
 }
 
-fn scenario(args: &SimulateArgs, policy: RetryPolicy) -> anyhow::Result<Scenario> {
-    let (failure, failure_latency) =
-        Receiver::failure(&args.fail_with).map_err(|wrong| anyhow!("use --fail-with: {wrong}"))?;
-    Ok(Scenario {
+fn scenario(args: &SimulateArgs, policy: RetryPolicy) -> Scenario {
+    Scenario {
         deliveries: args.deliveries,
         publish_over: args.publish_over,
         receiver: Receiver {
             outage: args.outage,
-            failure,
-            failure_latency,
+            failure: args.fail_with.outcome.clone(),
+            failure_latency: args.fail_with.latency,
             capacity: args.receiver_capacity,
             latency: args.latency,
         },
         policy: Arc::new(policy),
         dispatcher: DispatcherConfig::default(),
         seed: args.seed,
-    })
+    }
 }
 
 /// A policy's text, short enough for a table.

@@ -316,6 +316,18 @@ pub const KEYS: &[Key] = &[
         "Requests to one destination at once, however well it takes them.",
     ),
     key(
+        "tenant.weight",
+        Kind::Count(1, 1_000),
+        "1",
+        "Turns of a tenant when requests of several tenants have to wait for each other: twice the weight is twice the requests.",
+    ),
+    key(
+        "tenant.rate_limit_per_second",
+        Kind::Count(0, 100_000),
+        "0",
+        "Requests per second to all destinations of one tenant together, evenly spread; 0 is any number.",
+    ),
+    key(
         "failures.alert_at",
         Kind::Count(0, 1_000_000),
         "100",

@@ -12,6 +12,7 @@ mod retention;
 pub mod retry;
 pub mod settings;
 pub mod sources;
+mod tenants;
 pub mod value;
 
 use std::path::PathBuf;

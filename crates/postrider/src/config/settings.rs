@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 use super::error::Problem;
 use super::resolve::Resolved;
 use super::sources::Environment;
-use super::{alerts, protection, retention, retry};
+use super::{alerts, protection, retention, retry, tenants};
 use crate::alerts::AlertsConfig;
 use crate::api::ApiConfig;
 use crate::courier::config::{CourierConfig, HeaderMode};
@@ -223,6 +223,7 @@ fn rules(resolved: &Resolved, environment: &Environment, problems: &mut Vec<Prob
         },
         topics: resolved.list("topics").to_vec(),
         default_timeout: resolved.span("courier.timeout"),
+        shares: tenants::shares(resolved, problems),
         max_destinations_per_tenant: resolved.count("max_destinations_per_tenant"),
     }
 }

@@ -53,6 +53,7 @@ pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target,
     };
     let policy = policy(record, rules, &mut faults);
     let target = Target {
+        name: format!("{tenant_id}/{}", record.id),
         key: record.key,
         tenant: record.tenant,
         tenant_id: tenant_id.to_owned(),
@@ -65,6 +66,7 @@ pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target,
         keyring,
         timeout,
         rate_limit,
+        share: rules.shares.of(tenant_id),
         policy,
         disabled: record.disabled.is_some(),
     };

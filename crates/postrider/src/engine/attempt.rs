@@ -217,7 +217,7 @@ fn count(
 ) {
     parts
         .metrics
-        .attempt_finished(&target.id, report.outcome.category());
+        .attempt_finished(&target.name, report.outcome.category());
     match next {
         Next::Retry(plan, _) => parts.metrics.retry_planned(plan.delay),
         Next::Succeeded => parts

@@ -131,6 +131,14 @@ async fn type_cannot_change() {
 }
 
 #[tokio::test]
+async fn an_id_cannot_change() {
+    let server = server().await;
+    let refused = server.patch(PATH, json!({ "id": "other" })).await.expect(422);
+    assert_eq!(refused["data"], json!(["id cannot be changed"]));
+    patched(&server, json!({ "id": "d" })).await;
+}
+
+#[tokio::test]
 async fn a_refused_change_changes_nothing() {
     let server = server().await;
     let before = server.get(PATH).await.expect(200);

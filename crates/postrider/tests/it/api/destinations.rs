@@ -445,3 +445,21 @@ async fn types_are_described() {
     assert_eq!(one["config_fields"][0]["key"], "url");
     server.get("/destination-types/aws_sqs").await.expect(404);
 }
+
+#[tokio::test]
+async fn a_url_or_a_secret_that_is_no_text_is_no_destination() {
+    let server = Server::start().await;
+    server.tenant().await;
+    let body = json!({
+        "type": "webhook", "topics": "*",
+        "config": { "url": 5, "timeout_seconds": 9 },
+        "credentials": { "secret": 5, "previous_secret": true, "rotate_secret": false },
+    });
+    let refused = server.post("/tenants/acme/destinations", body).await.expect(422);
+    let expected = json!([
+        "credentials.previous_secret must be a string",
+        "credentials.secret must be a string",
+        "config.url must be a string",
+    ]);
+    assert_eq!(refused["data"], expected);
+}

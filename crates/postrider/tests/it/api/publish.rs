@@ -258,3 +258,42 @@ async fn one_event_may_match_a_thousand_destinations() {
     assert_eq!(published["destination_ids"].as_array().unwrap().len(), 1_001);
     assert_eq!(server.due().await.len(), 1_001);
 }
+
+#[tokio::test]
+async fn what_could_not_be_sent_is_refused_by_name() {
+    let server = Server::start().await;
+    server.tenant().await;
+    let table = [
+        (
+            json!({ "id": "" }),
+            "id must be 1 to 255 visible ASCII characters",
+        ),
+        (
+            json!({ "metadata": { "big": "v".repeat(8_193) } }),
+            "metadata.big has 8193 bytes as a header's value, at most 8192 are possible",
+        ),
+        (
+            json!({ "metadata": { "Key": "1", "key": "2" } }),
+            "metadata.key is the same header as another key",
+        ),
+        (
+            json!({ "metadata": { "a": "v".repeat(8_000), "b": "ü".repeat(1_300), "c": "v".repeat(600) } }),
+            "metadata has 16433 bytes as headers, at most 16384 are possible",
+        ),
+        (
+            json!({ "time": "1969-12-31T23:59:59Z" }),
+            "time must lie in the years 1970 to 9999",
+        ),
+    ];
+    for (field, text) in table {
+        let mut body = json!({ "tenant_id": "acme", "data": {} });
+        body.as_object_mut()
+            .unwrap()
+            .extend(field.as_object().unwrap().clone());
+        let refused = server.post("/publish", body).await.expect(422);
+        assert_eq!(refused["data"], json!([text]));
+    }
+    let refused = server.get("/events?time[gte]=1900-01-01").await.expect(422);
+    let text = "must lie in the years 1970 to 9999";
+    assert_eq!(refused["data"], json!({ "query.time[gte]": text }));
+}

@@ -170,3 +170,22 @@ async fn what_is_published_is_listed() {
     assert_eq!(missing.code, Some(1));
     assert!(missing.stderr.contains("404 event not found"), "{missing:?}");
 }
+
+#[test]
+fn simulate_says_which_option_is_wrong() {
+    let folder = Folder::new();
+    for (option, value, text) in [
+        (
+            "--fail-with",
+            "200",
+            "\"200\" is no failure: use a status code from 300 to 599, refused, timeout or dns",
+        ),
+        ("--without", "brakes", "brakes"),
+    ] {
+        let ended = folder.run(&["simulate", option, value]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let start = format!("error: invalid value '{value}' for '{option} ");
+        assert!(ended.stderr.starts_with(&start), "{}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    }
+}
