@@ -86,7 +86,7 @@ words! {
         Window = 3 => "window",
         /// Its destination was disabled.
         Disabled = 4 => "disabled",
-        /// Its destination's limit of requests per second.
+        /// Its destination's limit of requests per second, or its tenant's.
         RateLimit = 5 => "rate_limit",
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::queue::{Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
-use crate::id::{DeliveryKey, DestinationKey};
+use crate::id::{DeliveryKey, DestinationKey, TenantKey};
 use crate::rate::RateLimit;
 use crate::streak::Streak;
 use crate::time::Timestamp;
@@ -86,6 +86,8 @@ pub(super) enum Blocked {
     Probe,
     /// The destination's limit of requests per second forbids one before this.
     Rate(Timestamp),
+    /// The same over all destinations of its tenant; other destinations may be first.
+    Tenant(Timestamp),
     /// The destination is disabled; enabling reopens it.
     Paused,
 }
@@ -105,13 +107,25 @@ impl Limit {
         }
     }
 
+    pub(super) fn next_at(&self, now: Timestamp) -> Timestamp {
+        self.state.next_at(now)
+    }
+
+    pub(super) fn take(&mut self, now: Timestamp) {
+        self.state.take(now);
+    }
+
     pub(super) fn give_back(&mut self) {
         self.state.give_back();
     }
 }
 
+/// Replays per second while nobody said otherwise.
+const REPLAYS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("50 is not 0");
+
 #[derive(Debug)]
 pub(super) struct Lane<P> {
+    pub(super) tenant: TenantKey,
     pub(super) queue: Queue<P>,
     pub(super) owned: HashMap<DeliveryKey, Owned>,
     pub(super) in_flight: u32,
@@ -120,6 +134,8 @@ pub(super) struct Lane<P> {
     /// Failures since the last success.
     pub(super) streak: Streak,
     pub(super) rate: Option<Limit>,
+    /// How fast replays may go; `None` while they are stopped.
+    replays: Option<Limit>,
     /// While the breaker is open: how long a receiver may have failed before what is due ends; `None` for ever.
     pub(super) patience: Option<Duration>,
     pub(super) hold_until: Option<Timestamp>,
@@ -131,6 +147,8 @@ pub(super) struct Lane<P> {
     pub(super) awaits_refill: bool,
     /// In the list of those that wait for room for results.
     pub(super) awaits_room: bool,
+    /// In the list of those that wait for their tenant's limit.
+    pub(super) awaits_tenant: bool,
     /// Its timer.
     pub(super) wake_at: Option<Timestamp>,
     pub(super) used_at: Timestamp,
@@ -143,6 +161,7 @@ pub(super) struct Lane<P> {
 impl<P: Payload> Lane<P> {
     pub(super) fn new(key: DestinationKey, window: &WindowConfig, now: Timestamp) -> Self {
         Self {
+            tenant: TenantKey(0),
             queue: Queue::new(),
             owned: HashMap::new(),
             in_flight: 0,
@@ -150,6 +169,7 @@ impl<P: Payload> Lane<P> {
             breaker: Breaker::new(key.0.unsigned_abs()),
             streak: Streak::default(),
             rate: None,
+            replays: Some(Limit::new(REPLAYS_PER_SECOND)),
             patience: None,
             hold_until: None,
             rest: Rest::None,
@@ -157,6 +177,7 @@ impl<P: Payload> Lane<P> {
             listed: false,
             awaits_refill: false,
             awaits_room: false,
+            awaits_tenant: false,
             wake_at: None,
             used_at: now,
             stopped: None,
@@ -184,11 +205,27 @@ impl<P: Payload> Lane<P> {
         if self.in_flight >= self.window.size().min(limit) {
             return Some(Blocked::Window);
         }
-        if self.queue.next_due().is_none_or(|due| due > now) {
+        if self.next_due(now).is_none_or(|due| due > now) {
             return Some(Blocked::Idle);
         }
-        let next = self.rate.as_ref().map(|limit| limit.state.next_at(now));
+        let next = self.rate.as_ref().map(|limit| limit.next_at(now));
         next.filter(|at| *at > now).map(Blocked::Rate)
+    }
+
+    /// When the next delivery in memory may start, as far as its own time and the rate of replays decide.
+    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let [replay, other] = self.queue.next_due_apart();
+        let allowed = self.replays.as_ref().map(|limit| limit.state.next_at(now));
+        let replay = replay.zip(allowed).map(|(due, allowed)| due.max(allowed));
+        replay.into_iter().chain(other).min()
+    }
+
+    /// Replays go at this rate from now on, or not at all.
+    pub(super) fn limit_replays(&mut self, per_second: Option<NonZeroU32>) {
+        let known = self.replays.as_ref().map(|limit| limit.per_second);
+        if known != per_second {
+            self.replays = per_second.map(Limit::new);
+        }
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
@@ -203,8 +240,8 @@ impl<P: Payload> Lane<P> {
     }
 
     /// When to look again although nothing happened; `None` when the queue is empty and so is the store.
-    pub(super) fn next_look(&self) -> Option<Timestamp> {
-        let due = self.queue.next_due();
+    pub(super) fn next_look(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.next_due(now);
         due.into_iter().chain(self.next_read()).min()
     }
 
@@ -231,6 +268,7 @@ impl<P: Payload> Lane<P> {
             Blocked::Probe => self.stopped = Some((WaitCause::Breaker, now)),
             Blocked::Paused => self.stopped = Some((WaitCause::Disabled, now)),
             Blocked::Rate(until) => self.stopped = Some((WaitCause::RateLimit, until)),
+            Blocked::Tenant(until) => self.stopped = Some((WaitCause::RateLimit, until.max(now))),
             Blocked::Window => self.crowded_at = Some(now),
             Blocked::Idle => {}
         }
@@ -255,13 +293,20 @@ impl<P: Payload> Lane<P> {
 
     /// Takes the next due delivery out of the queue and counts it as out. Also says what it has waited for.
     pub(super) fn start(&mut self, now: Timestamp) -> Option<(Waiting<P>, Option<WaitCause>)> {
-        let waiting = self.queue.pop_due(now)?;
+        let replays = self
+            .replays
+            .as_ref()
+            .is_some_and(|limit| limit.state.next_at(now) <= now);
+        let waiting = self.queue.pop_due(now, replays)?;
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
         owned.in_flight = true;
         self.in_flight += 1;
         self.breaker.started(now);
         if let Some(limit) = &mut self.rate {
+            limit.take(now);
+        }
+        if let Some(limit) = self.replays.as_mut().filter(|_| waiting.delivery.replayed) {
             limit.state.take(now);
         }
         self.used_at = now;
@@ -349,6 +394,8 @@ impl<P: Payload> Lane<P> {
         self.owned.is_empty()
             && matches!(self.rest, Rest::None)
             && !self.paused
+            && !self.listed
+            && !self.awaits_tenant
             && self.hold_until.is_none()
             && self.breaker.gate(now) == Gate::Closed
             && self.streak.failures() == 0

@@ -14,19 +14,23 @@ mod ending;
 mod lane;
 mod protection;
 mod queue;
+mod tenants;
 mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use self::lane::{Blocked, Lane, Rest};
 pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
 use self::queue::Waiting;
+pub use self::tenants::Share;
+use self::tenants::{Tenants, Turns};
 pub use self::view::{LaneView, Standing};
 use crate::breaker::{BreakerConfig, Change};
 use crate::delivery::{DeadReason, DelayCause, PendingDelivery, WaitCause};
-use crate::id::{DeliveryKey, DestinationKey};
+use crate::id::{DeliveryKey, DestinationKey, TenantKey};
 use crate::outcome::Outcome;
 use crate::streak::StreakConfig;
 use crate::time::Timestamp;
@@ -138,7 +142,8 @@ pub struct Load {
 pub struct Dispatcher<P> {
     config: DispatcherConfig,
     lanes: HashMap<DestinationKey, Lane<P>>,
-    ready: VecDeque<DestinationKey>,
+    ready: Turns,
+    tenants: Tenants,
     /// At most one a lane: its `wake_at`.
     timers: BTreeSet<(Timestamp, DestinationKey)>,
     waiting_for_refill: VecDeque<DestinationKey>,
@@ -160,7 +165,8 @@ impl<P: Payload> Dispatcher<P> {
         Self {
             config,
             lanes: HashMap::new(),
-            ready: VecDeque::new(),
+            ready: Turns::default(),
+            tenants: Tenants::default(),
             timers: BTreeSet::new(),
             waiting_for_refill: VecDeque::new(),
             waiting_for_room: VecDeque::new(),
@@ -192,11 +198,11 @@ impl<P: Payload> Dispatcher<P> {
 
     /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first; and when it is a success
     /// that the plan does not know of, the delivery has ended and the plan with it. One that is wanted now is a reason to
-    /// look whether the receiver is well.
+    /// look whether the receiver is well; a part of a replay, of which there may be thousands, is not.
     pub fn rescheduled(&mut self, delivery: PendingDelivery, now: Timestamp) {
         let destination = delivery.destination;
         let lane = self.lane(destination, now);
-        if delivery.plan.cause == DelayCause::Manual {
+        if delivery.plan.cause == DelayCause::Manual && !delivery.replayed {
             lane.breaker.hurry(now);
         }
         let withdrawn = lane.withdraw(delivery.key);
@@ -306,7 +312,10 @@ impl<P: Payload> Dispatcher<P> {
         let mut learned = Learned::NOTHING;
         match &finished.outcome {
             // It ended by itself: no request, so neither a probe nor one of so many a second.
-            None if finished.unsettled => lane.unstart(now),
+            None if finished.unsettled => {
+                lane.unstart(now);
+                self.tenants.give_back(lane.tenant);
+            }
             None => lane.breaker.aborted(now),
             Some(outcome) => {
                 let Finished {
@@ -354,6 +363,17 @@ impl<P: Payload> Dispatcher<P> {
         self.room_for_endings();
     }
 
+    /// Replays to this destination go at a rate, evenly spread, or not at all; 50 a second until somebody says so.
+    pub fn limit_replays(
+        &mut self,
+        destination: DestinationKey,
+        per_second: Option<NonZeroU32>,
+        now: Timestamp,
+    ) {
+        self.lane(destination, now).limit_replays(per_second);
+        self.list(destination);
+    }
+
     /// The destination is disabled: nothing starts until [`Dispatcher::spilled`] names it again.
     pub fn pause(&mut self, destination: DestinationKey, now: Timestamp) {
         self.lane(destination, now).paused = true;
@@ -372,11 +392,17 @@ impl<P: Payload> Dispatcher<P> {
             };
             lane.listed = false;
             lane.end_hold(&self.config.window, now);
-            let blocked = lane.blocked(limit, now);
+            let tenant = lane.tenant;
+            let of_tenant = || {
+                self.tenants
+                    .blocked(tenant, destination, now)
+                    .map(Blocked::Tenant)
+            };
+            let blocked = lane.blocked(limit, now).or_else(of_tenant);
             let gives_up = lane.gives_up(now);
             let servable = matches!(
                 blocked,
-                None | Some(Blocked::Idle | Blocked::Window | Blocked::Rate(_))
+                None | Some(Blocked::Idle | Blocked::Window | Blocked::Rate(_) | Blocked::Tenant(_))
             );
             if (servable || gives_up) && lane.wants_refill(low_water, now) {
                 if self.refills < self.config.max_refills {
@@ -395,7 +421,7 @@ impl<P: Payload> Dispatcher<P> {
             match blocked {
                 None if full => {
                     lane.listed = true;
-                    self.ready.push_front(destination);
+                    self.ready.push_front(tenant, destination);
                     return None;
                 }
                 None => {
@@ -403,16 +429,20 @@ impl<P: Payload> Dispatcher<P> {
                         continue;
                     };
                     lane.listed = true;
-                    self.ready.push_back(destination);
+                    self.ready.push_back(tenant, destination);
+                    self.ready.served(tenant, self.tenants.weight(tenant));
+                    self.tenants.take(tenant, now);
                     self.busy += usize::from(lane.in_flight == 1);
                     self.in_flight += 1;
                     self.queued -= 1;
                     self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
+                    self.offer(tenant, Some(destination), now);
                     return Some(Action::Start(waiting.delivery, waiting.payload, waited_for));
                 }
                 Some(blocked) => {
                     lane.note(blocked, now);
                     self.sleep(destination, blocked, now);
+                    self.offer(tenant, Some(destination), now);
                 }
             }
         }
@@ -422,9 +452,9 @@ impl<P: Payload> Dispatcher<P> {
     /// When [`Dispatcher::next_action`] wants to be asked again without any input, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
-        self.timers
-            .first()
-            .map(|(at, _)| (*at, "a lane's next delivery, hold, probe or read is due"))
+        let lane = self.timers.first().map(|(at, _)| *at);
+        let next = lane.into_iter().chain(self.tenants.next_wake()).min()?;
+        Some((next, "a lane's next delivery, hold, probe, turn or read is due"))
     }
 
     /// Sizes now.
@@ -443,12 +473,14 @@ impl<P: Payload> Dispatcher<P> {
         if now.since(self.swept_at) >= Duration::from_secs(60) {
             self.swept_at = now;
             self.lanes.retain(|_, lane| !lane.is_disposable(now, LANE_IDLE));
+            self.tenants
+                .retain(&self.lanes.values().map(|lane| lane.tenant).collect());
         }
     }
 
     /// The next lane to look at: one that may start something, else one that may read the store now.
     fn next_listed(&mut self) -> Option<DestinationKey> {
-        if let Some(ready) = self.ready.pop_front() {
+        if let Some(ready) = self.ready.pop() {
             return Some(ready);
         }
         if self.refills >= self.config.max_refills {
@@ -524,7 +556,18 @@ impl<P: Payload> Dispatcher<P> {
             && !lane.listed
         {
             lane.listed = true;
-            self.ready.push_back(destination);
+            self.ready.push_back(lane.tenant, destination);
+        }
+    }
+
+    /// The next request that this tenant's limit allows goes to the first lane that waits for it.
+    fn offer(&mut self, tenant: TenantKey, looked_at: Option<DestinationKey>, now: Timestamp) {
+        if let Some(next) = self.tenants.offer(tenant, looked_at, now) {
+            // A lane with deliveries is not forgotten while it waits.
+            if let Some(lane) = self.lanes.get_mut(&next) {
+                lane.awaits_tenant = false;
+            }
+            self.list(next);
         }
     }
 
@@ -536,6 +579,9 @@ impl<P: Payload> Dispatcher<P> {
                 self.list(destination);
             }
         }
+        while let Some(tenant) = self.tenants.pop_due(now) {
+            self.offer(tenant, None, now);
+        }
     }
 
     /// Sets the lane's timer for what blocks it. What has no time ahead (window, pause, a turn to read the store)
@@ -544,14 +590,17 @@ impl<P: Payload> Dispatcher<P> {
         let Some(lane) = self.lanes.get_mut(&destination) else {
             return;
         };
+        if matches!(blocked, Blocked::Tenant(_)) && !std::mem::replace(&mut lane.awaits_tenant, true) {
+            self.tenants.wait(lane.tenant, destination);
+        }
         let at = match blocked {
-            Blocked::Idle => lane.next_look(),
+            Blocked::Idle => lane.next_look(now),
             Blocked::Hold(until) | Blocked::Breaker(until) => {
                 Some(lane.next_ending(now).map_or(until, |at| at.min(until)))
             }
             Blocked::Rate(until) => Some(until),
             Blocked::Probe => lane.breaker.poll_timeout().map(|(at, _)| at),
-            Blocked::Window | Blocked::Paused => None,
+            Blocked::Window | Blocked::Paused | Blocked::Tenant(_) => None,
         }
         .filter(|at| *at > now);
         if lane.wake_at != at {

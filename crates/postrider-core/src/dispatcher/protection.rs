@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::Dispatcher;
 use super::lane::Limit;
 use super::queue::Payload;
-use super::view::{LaneView, Severity};
+use super::tenants::Share;
+use super::view::{LaneView, Severity, TenantLimit};
 use crate::breaker::{Breaker, BreakerSnapshot, Change};
-use crate::id::DestinationKey;
+use crate::id::{DestinationKey, TenantKey};
 use crate::streak::{Notice, Streak};
 use crate::time::Timestamp;
 
@@ -24,13 +25,29 @@ pub struct Protection {
 }
 
 /// What the owner of a destination wants of its lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
+    /// The owner.
+    pub tenant: TenantKey,
+    /// What the owner may have of what all share.
+    pub share: Share,
     /// Requests per second; `None` for any number.
     pub rate_limit: Option<NonZeroU32>,
     /// How long the receiver may have failed without a break before deliveries that are due while its breaker is open
     /// become dead letters: zero at once, `None` never.
     pub patience: Option<Duration>,
+}
+
+impl Default for Terms {
+    /// Nothing special, of nobody.
+    fn default() -> Self {
+        Self {
+            tenant: TenantKey(0),
+            share: Share::default(),
+            rate_limit: None,
+            patience: None,
+        }
+    }
 }
 
 /// What the end of an attempt changed.
@@ -95,8 +112,11 @@ impl<P: Payload> Dispatcher<P> {
 
     /// What the destination's owner wants from now on.
     pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
+        self.tenants.set(terms.tenant, terms.share);
         let known = self.lanes.get(&destination);
         let known = known.map_or_else(Terms::default, |lane| Terms {
+            tenant: lane.tenant,
+            share: terms.share,
             rate_limit: lane.rate.map(|limit| limit.per_second),
             patience: lane.patience,
         });
@@ -104,6 +124,7 @@ impl<P: Payload> Dispatcher<P> {
             return;
         }
         let lane = self.lane(destination, now);
+        lane.tenant = terms.tenant;
         lane.patience = terms.patience;
         if known.rate_limit != terms.rate_limit {
             lane.rate = terms.rate_limit.map(Limit::new);
@@ -137,10 +158,23 @@ impl<P: Payload> Dispatcher<P> {
     pub fn view(&self, destination: DestinationKey, now: Timestamp) -> LaneView {
         let config = &self.config;
         match self.lanes.get(&destination) {
-            Some(lane) => LaneView::of(destination, lane, self.lane_limit(), config, now),
+            Some(lane) => {
+                let tenant = TenantLimit {
+                    per_second: self.tenants.rate_limit(lane.tenant),
+                    blocked_until: self.tenants.blocked(lane.tenant, destination, now),
+                };
+                LaneView::of(destination, lane, tenant, self.lane_limit(), config, now)
+            }
             None => {
                 let idle = super::Lane::<P>::new(destination, &config.window, now);
-                LaneView::of(destination, &idle, self.lane_limit(), config, now)
+                LaneView::of(
+                    destination,
+                    &idle,
+                    TenantLimit::default(),
+                    self.lane_limit(),
+                    config,
+                    now,
+                )
             }
         }
     }

@@ -23,6 +23,9 @@ const LIMITED: i64 = 1;
 const HASTY: i64 = 6;
 /// or not for longer than this.
 const IMPATIENT: i64 = 7;
+/// One tenant has both of these, and a limit for them together.
+const OF_TENANT: [i64; 2] = [4, 5];
+const TENANT_RATE: u32 = 1;
 const IMPATIENT_AFTER: Duration = Duration::from_secs(45);
 
 #[derive(Debug)]
@@ -94,12 +97,30 @@ impl Network {
             succeeded: HashSet::new(),
             ended: Vec::new(),
         };
-        for (destination, rate_limit, patience) in [
-            (LIMITED, NonZeroU32::new(RATE), None),
-            (HASTY, None, Some(Duration::ZERO)),
-            (IMPATIENT, None, Some(IMPATIENT_AFTER)),
+        let terms = Terms::default();
+        let limited = Terms {
+            rate_limit: NonZeroU32::new(RATE),
+            ..terms
+        };
+        let patient_for = |patience| Terms {
+            patience: Some(patience),
+            ..terms
+        };
+        let of_tenant = Terms {
+            tenant: TenantKey(2),
+            share: Share {
+                weight: 3,
+                rate_limit: NonZeroU32::new(TENANT_RATE),
+            },
+            ..terms
+        };
+        for (destination, terms) in [
+            (LIMITED, limited),
+            (HASTY, patient_for(Duration::ZERO)),
+            (IMPATIENT, patient_for(IMPATIENT_AFTER)),
+            (OF_TENANT[0], of_tenant),
+            (OF_TENANT[1], of_tenant),
         ] {
-            let terms = Terms { rate_limit, patience };
             network
                 .dispatcher
                 .agree(DestinationKey(destination), terms, START);
@@ -201,6 +222,18 @@ impl Network {
             let recent = shadow.starts.iter().rev();
             let recent = recent.take_while(|start| start.since(START) >= second).count();
             assert!(recent <= RATE as usize + 1, "seed {seed}: {recent} in a second");
+        }
+        if OF_TENANT.contains(&delivery.destination.0) {
+            let both = OF_TENANT
+                .iter()
+                .filter_map(|key| self.shadows.get(&DestinationKey(*key)));
+            let starts = both.flat_map(|shadow| &shadow.starts);
+            let second = Duration::from_secs(1);
+            let recent = starts.filter(|start| now.since(**start) < second).count();
+            assert!(
+                recent <= TENANT_RATE as usize + 1,
+                "seed {seed}: {recent} of a tenant in a second"
+            );
         }
         let in_flight: u32 = self.shadows.values().map(|shadow| shadow.in_flight).sum();
         assert!(

@@ -17,6 +17,8 @@ mod recovery;
 mod renewed;
 #[path = "seeds_tests.rs"]
 mod seeds;
+#[path = "tenants_tests.rs"]
+mod tenants;
 #[path = "withdrawn_tests.rs"]
 mod withdrawn;
 

@@ -33,6 +33,13 @@ words! {
     }
 }
 
+/// What a lane has to know of its tenant's limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TenantLimit {
+    pub(super) per_second: Option<NonZeroU32>,
+    pub(super) blocked_until: Option<Timestamp>,
+}
+
 /// A destination's lane at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneView {
@@ -56,6 +63,10 @@ pub struct LaneView {
     pub baseline: Option<Duration>,
     /// Requests per second that its owner allows.
     pub rate: Option<NonZeroU32>,
+    /// Requests per second that its tenant may make, over all its destinations.
+    pub tenant_rate: Option<NonZeroU32>,
+    /// Whether it is that limit which it waits for.
+    pub waits_for_tenant: bool,
     /// Requests that are out.
     pub in_flight: u32,
     /// Deliveries that wait in memory.
@@ -74,20 +85,23 @@ impl LaneView {
     pub(super) fn of<P: Payload>(
         destination: DestinationKey,
         lane: &Lane<P>,
+        tenant: TenantLimit,
         limit: u32,
         config: &DispatcherConfig,
         now: Timestamp,
     ) -> Self {
         let next_due_at = lane.queue.next_due();
         let breaker = lane.breaker.state(now);
-        let (standing, until) = match lane.blocked(limit, now) {
+        let blocked = lane.blocked(limit, now);
+        let of_tenant = tenant.blocked_until.filter(|_| blocked.is_none());
+        let (standing, until) = match blocked.or(of_tenant.map(Blocked::Tenant)) {
             Some(Blocked::Paused) => (Standing::Disabled, None),
             Some(Blocked::Hold(until)) => (Standing::Held, Some(until)),
             Some(Blocked::Breaker(until)) => (Standing::Open, Some(until)),
             Some(Blocked::Probe) => (Standing::Probing, None),
             Some(Blocked::Window) if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
             Some(Blocked::Window) => (Standing::WindowFull, None),
-            Some(Blocked::Rate(at)) => (Standing::RateLimited, Some(at)),
+            Some(Blocked::Rate(at) | Blocked::Tenant(at)) => (Standing::RateLimited, Some(at)),
             Some(Blocked::Idle) => (Standing::Idle, next_due_at),
             None if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
             None => (Standing::Flowing, None),
@@ -103,6 +117,8 @@ impl LaneView {
             ceiling: config.window.ceiling,
             baseline: lane.window.baseline(),
             rate: lane.rate.map(|limit| limit.per_second),
+            tenant_rate: tenant.per_second,
+            waits_for_tenant: of_tenant.is_some(),
             in_flight: lane.in_flight,
             queued: lane.queue.len(),
             more_in_store: !matches!(lane.rest, Rest::None),
@@ -148,6 +164,11 @@ impl LaneView {
             Standing::Probing => format!(
                 "The next request is a probe, and the others wait for its answer: the circuit breaker had opened, because {}.",
                 why()
+            ),
+            Standing::RateLimited if self.waits_for_tenant => format!(
+                "The next request goes out at {} or later, because all destinations of the tenant together get {} a second.",
+                until(),
+                self.tenant_rate.map_or(0, NonZeroU32::get)
             ),
             Standing::RateLimited => format!(
                 "The next request goes out at {}, because the destination allows {} a second.",

@@ -53,5 +53,12 @@ fn rows(resolved: &Resolved) -> Vec<[String; 3]> {
             leaf.origin.to_string(),
         ]
     });
-    keys.chain(retry).collect()
+    let tenants = resolved.tenants().map(|leaf| {
+        [
+            "tenants".to_owned(),
+            leaf.value.to_string(),
+            leaf.origin.to_string(),
+        ]
+    });
+    keys.chain(retry).chain(tenants).collect()
 }

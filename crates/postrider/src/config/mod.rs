@@ -8,9 +8,11 @@ pub mod error;
 pub mod key;
 mod protection;
 pub mod resolve;
+mod retention;
 pub mod retry;
 pub mod settings;
 pub mod sources;
+mod tenants;
 pub mod value;
 
 use std::path::PathBuf;

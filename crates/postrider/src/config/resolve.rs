@@ -19,6 +19,17 @@ pub struct Resolved {
     values: BTreeMap<&'static str, (Value, Origin)>,
     /// The leaves of `[retry]`, in order of precedence (the last wins).
     pub(super) retry: Vec<RetryLeaf>,
+    /// What single tenants may have: the last that was written.
+    tenants: Option<Leaf>,
+}
+
+/// One value that is read elsewhere.
+#[derive(Debug, Clone)]
+pub struct Leaf {
+    /// The value.
+    pub value: serde_json::Value,
+    /// Where it was written.
+    pub origin: Origin,
 }
 
 /// One value of `[retry]`, whose keys belong to the retry policy.
@@ -43,6 +54,7 @@ pub(super) fn resolve(dev: bool, entries: Vec<Entry>, problems: &mut Vec<Problem
     let mut resolved = Resolved {
         values: BTreeMap::new(),
         retry: Vec::new(),
+        tenants: None,
     };
     for key in KEYS {
         let default = Value::parse(key.kind, &Raw::Text(key.default.to_owned()));
@@ -76,6 +88,14 @@ impl Resolved {
                 path,
                 value: entry.raw.into_json(loose),
                 origin,
+            });
+            return;
+        }
+        if entry.path == "tenants" {
+            let loose = !matches!(entry.origin, Origin::File(..));
+            self.tenants = Some(Leaf {
+                value: entry.raw.into_json(loose),
+                origin: entry.origin,
             });
             return;
         }
@@ -128,6 +148,12 @@ impl Resolved {
         let last: BTreeMap<&str, &RetryLeaf> =
             self.retry.iter().map(|leaf| (leaf.path.as_str(), leaf)).collect();
         last.into_values().collect()
+    }
+
+    /// What was written for single tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Option<&Leaf> {
+        self.tenants.as_ref()
     }
 
     /// Where the value of this key was written.
@@ -209,6 +235,14 @@ impl Resolved {
                 None
             }
         })
+    }
+
+    /// `None` for `off`.
+    pub(super) fn span_or_off(&self, path: &str) -> Option<Duration> {
+        match self.values.get(path) {
+            Some((Value::Span(span), _)) => Some(*span),
+            _ => None,
+        }
     }
 
     pub(super) fn list(&self, path: &str) -> &[String] {

@@ -66,6 +66,7 @@ pub fn compile(record: &Destination, tenant_id: &str, rules: &Rules) -> (Target,
         keyring,
         timeout,
         rate_limit,
+        share: rules.shares.of(tenant_id),
         policy,
         disabled: record.disabled.is_some(),
     };

@@ -11,14 +11,17 @@ pub mod compile;
 pub mod context;
 mod index;
 mod matching;
+mod originals;
 pub mod policies;
 pub mod target;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use postrider_core::dispatcher::Share;
 use postrider_core::guard::Guard;
 use postrider_core::id::DestinationKey;
 use postrider_core::policy::{Policies, RawPolicy, RetryPolicy};
@@ -27,6 +30,7 @@ use postrider_store::record::{Destination, Tenant};
 use postrider_store::{Store, StoreError};
 
 use self::index::Index;
+use self::originals::Originals;
 use self::target::Target;
 
 pub use self::matching::Published;
@@ -49,6 +53,25 @@ pub struct Rules {
     pub default_timeout: Duration,
     /// Destinations that one tenant may have.
     pub max_destinations_per_tenant: u32,
+    /// What tenants may have of what all share.
+    pub shares: Shares,
+}
+
+/// What tenants may have of what all share.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shares {
+    /// Most of them.
+    pub usual: Share,
+    /// Some, by id.
+    pub special: BTreeMap<String, Share>,
+}
+
+impl Shares {
+    /// One tenant's.
+    #[must_use]
+    pub fn of(&self, tenant_id: &str) -> Share {
+        self.special.get(tenant_id).copied().unwrap_or(self.usual)
+    }
 }
 
 impl Default for Rules {
@@ -61,6 +84,7 @@ impl Default for Rules {
             topics: Vec::new(),
             default_timeout: Duration::from_secs(15),
             max_destinations_per_tenant: 100_000,
+            shares: Shares::default(),
         }
     }
 }
@@ -113,6 +137,7 @@ pub struct Directory {
     rules: RwLock<Arc<Rules>>,
     /// Held for look-ups and swaps only, never over an await.
     index: RwLock<Index>,
+    originals: Originals,
     locks: change::Locks,
 }
 
@@ -149,6 +174,7 @@ impl Directory {
             store,
             rules: RwLock::new(Arc::new(rules)),
             index: RwLock::new(index),
+            originals: Originals::default(),
             locks: change::Locks::default(),
         }))
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::dispatcher::Share;
 use postrider_core::filter::Filter;
 use postrider_core::guard::DestinationUrl;
 use postrider_core::header::CustomHeaders;
@@ -42,6 +43,8 @@ pub struct Target {
     pub timeout: Duration,
     /// Requests per second that its owner allows; any number when absent.
     pub rate_limit: Option<NonZeroU32>,
+    /// What its owner may have of what all share.
+    pub share: Share,
     /// Judges.
     pub policy: Arc<RetryPolicy>,
     /// Whether it gets nothing now.

@@ -286,6 +286,8 @@ impl Run {
         if let Some(target) = self.parts.directory.target(destination) {
             let now = self.parts.clock.now();
             let terms = Terms {
+                tenant: target.tenant,
+                share: target.share,
                 rate_limit: target.rate_limit,
                 patience: target.policy.patience(),
             };

@@ -9,4 +9,6 @@ pub mod gather;
 pub mod line;
 pub mod masked;
 mod object_client;
+pub mod replayer;
+pub mod retention;
 mod wire_bytes;

@@ -271,6 +271,7 @@ pub(super) fn target_under(guard: &Guard, url: &str) -> Target {
     Target {
         name: "acme/des_1".to_owned(),
         rate_limit: None,
+        share: Default::default(),
         key: DestinationKey(1),
         tenant: TenantKey(1),
         tenant_id: "acme".to_owned(),

@@ -1,10 +1,13 @@
 //! What protects receivers, with the real engine: over restarts, in seconds and in days.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use postrider::directory::{Rules, Shares};
 use postrider::engine::EngineConfig;
-use postrider_core::delivery::{DeadReason, DeliveryStatus};
-use postrider_core::dispatcher::Standing;
+use postrider_core::delivery::{DeadReason, DeliveryStatus, WaitCause};
+use postrider_core::dispatcher::{Share, Standing};
 
 use super::HOUR;
 use super::world::{Behaviour, START, TENANT, World};
@@ -226,4 +229,52 @@ async fn case_143_events_for_a_disabled_destination_are_dead_letters_or_discarde
         2,
         "what waited is sent"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenants_ten_a_second_are_never_more_than_eleven_over_all_its_destinations() {
+    let share = Share {
+        rate_limit: NonZeroU32::new(10),
+        ..Share::default()
+    };
+    let shares = Shares {
+        special: BTreeMap::from([(TENANT.to_owned(), share)]),
+        ..Shares::default()
+    };
+    let rules = Rules {
+        shares,
+        ..Rules::default()
+    };
+    let world = World::with_rules(1, EngineConfig::default(), rules).await;
+    let mut keys = Vec::new();
+    for n in 0..20 {
+        let works = Behaviour::Works(Duration::from_millis(5));
+        keys.push(world.destination(&format!("d{n}"), works, None).await);
+    }
+    world.publish(&keys, 50).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let waits = world.control().view(keys[7]).await.unwrap();
+    assert_eq!(waits.standing, Standing::RateLimited);
+    assert!(waits.waits_for_tenant);
+    world.settle(HOUR).await;
+    let seen = world.script.seen.lock().clone();
+    assert_eq!(seen.len(), 1_000);
+    for (n, first) in seen.iter().enumerate() {
+        let end = first.at.plus(Duration::from_secs(1));
+        let within = seen[n..].iter().take_while(|one| one.at < end).count();
+        assert!(within <= 11, "{within} in the second from {}", first.at);
+    }
+    let took = seen[999].at.since(seen[0].at);
+    assert!(took <= Duration::from_secs(101), "and it is used: {took:?}");
+    let causes: Vec<_> = world
+        .attempts()
+        .await
+        .iter()
+        .map(|one| one.recorded.waited_for)
+        .collect();
+    let limited = causes
+        .iter()
+        .filter(|cause| **cause == Some(WaitCause::RateLimit))
+        .count();
+    assert!(limited >= 990, "and each says what it waited for: {limited}");
 }

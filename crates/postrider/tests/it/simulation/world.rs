@@ -197,14 +197,16 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn new(seed: u64, config: EngineConfig) -> Self {
+        Self::with_rules(seed, config, Rules::default()).await
+    }
+
+    pub(super) async fn with_rules(seed: u64, config: EngineConfig, rules: Rules) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(Instant::now()));
         let store = SqliteStore::open(SqliteConfig::new(dir.path(), SealKey::new(&[7; 32]))).unwrap();
         let held = Arc::new(Held::new(store));
         let store: Arc<dyn Store> = Arc::clone(&held) as Arc<dyn Store>;
-        let directory = Directory::load(Arc::clone(&store), Rules::default())
-            .await
-            .unwrap();
+        let directory = Directory::load(Arc::clone(&store), rules).await.unwrap();
         directory
             .upsert_tenant(TENANT.to_owned(), None, START)
             .await
