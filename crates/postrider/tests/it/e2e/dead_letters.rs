@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::client::Api;
 use super::crash::{repeats_per_kill, setting};
-use super::receiver::{Receiver, Reply};
+use super::receiver::{Received, Receiver, Reply};
 use super::server::{BINARY, Server};
 use super::wait::eventually;
 
@@ -97,6 +97,69 @@ async fn postrider(api: &Api, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// By hand, on the command line: how many it would be, then the replay, while live events come and go; how many these were.
+async fn replay_beside_live_traffic(api: &Api, receiver: &Receiver) -> usize {
+    let filter = ["--destination", "hooks", "--code", "401"];
+    let counted = postrider(
+        api,
+        &[&["dead-letters", "replay", "--dry-run"], &filter[..]].concat(),
+    )
+    .await;
+    assert_eq!(counted, "500 deliveries would be sent again\n");
+    let start = Instant::now();
+    let replay = [&["dead-letters", "replay"], &filter[..]].concat();
+    let is_done = AtomicBool::new(false);
+    let replaying = async {
+        let told = postrider(api, &replay).await;
+        is_done.store(true, Ordering::Relaxed);
+        told
+    };
+    let live = async {
+        let mut count = 0;
+        while !is_done.load(Ordering::Relaxed) {
+            let id = format!("live-{count}");
+            api.publish("acme", &id, "order", "{}").await;
+            let found = |requests: &[Received]| {
+                let is_live = |request: &Received| request.header("webhook-id") == id;
+                requests.iter().any(is_live).then_some(())
+            };
+            // Beside the replay, not behind it: that takes ten seconds.
+            receiver
+                .until("a live event", Duration::from_secs(3), found)
+                .await;
+            count += 1;
+        }
+        count
+    };
+    let (told, live) = tokio::join!(replaying, live);
+    let took = start.elapsed();
+    assert!(
+        told.ends_with("done: 500 of 500 done, 500 succeeded, 0 failed again\n"),
+        "{told}"
+    );
+    assert!(
+        took >= Duration::from_millis(9_500),
+        "500 at 50 a second: {took:?}"
+    );
+    assert!(live >= 10, "{live} live events");
+    live
+}
+
+fn each_once_with_its_bytes(replayed: &[Received]) {
+    for n in 0..499 {
+        let id = format!("order-{n}");
+        let sent: Vec<_> = replayed
+            .iter()
+            .filter(|it| it.header("webhook-id") == id)
+            .collect();
+        assert_eq!(
+            (sent.len(), &sent[0].body[..]),
+            (1, format!(r#"{{"n":{n}}}"#).as_bytes()),
+            "{id}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_in_the_life_of_an_expired_token() {
     let server = Server::start_with(&NO_BREAKER).await;
@@ -122,56 +185,13 @@ async fn a_day_in_the_life_of_an_expired_token() {
     assert!(summary.contains("token expired"), "{summary}");
 
     mended.store(true, Ordering::Relaxed);
-    let filter = ["--destination", "hooks", "--code", "401"];
-    let counted = postrider(
-        api,
-        &[&["dead-letters", "replay", "--dry-run"], &filter[..]].concat(),
-    )
-    .await;
-    assert_eq!(counted, "500 deliveries would be sent again\n");
     let before = receiver.count();
-    let start = Instant::now();
-    let replay = [&["dead-letters", "replay"], &filter[..]].concat();
-    let live = async {
-        for n in 0..20 {
-            api.publish("acme", &format!("live-{n}"), "order", "{}").await;
-            let id = format!("live-{n}");
-            // Beside the replay, not behind it: a replay of 500 takes ten seconds.
-            let found = |requests: &[super::receiver::Received]| {
-                let is_live = |request: &super::receiver::Received| request.header("webhook-id") == id;
-                requests.iter().any(is_live).then_some(())
-            };
-            receiver
-                .until("a live event", Duration::from_secs(5), found)
-                .await;
-        }
-    };
-    let (told, ()) = tokio::join!(postrider(api, &replay), live);
-    let took = start.elapsed();
-    assert!(
-        told.ends_with("done: 500 of 500 done, 500 succeeded, 0 failed again\n"),
-        "{told}"
-    );
-    assert!(
-        took >= Duration::from_millis(9_500),
-        "500 at 50 a second: {took:?}"
-    );
+    let live = replay_beside_live_traffic(api, &receiver).await;
     assert_eq!(dead(api).await, 0);
     let requests = receiver.requests();
     let replayed = &requests[before..];
-    assert_eq!(replayed.len(), 520, "each once, and the live ones");
-    for n in 0..499 {
-        let id = format!("order-{n}");
-        let sent: Vec<_> = replayed
-            .iter()
-            .filter(|it| it.header("webhook-id") == id)
-            .collect();
-        assert_eq!(
-            (sent.len(), &sent[0].body[..]),
-            (1, format!(r#"{{"n":{n}}}"#).as_bytes()),
-            "{id}"
-        );
-    }
+    assert_eq!(replayed.len(), 500 + live, "each once, and the live ones");
+    each_once_with_its_bytes(replayed);
     let both: Vec<_> = requests
         .iter()
         .filter(|it| it.header("webhook-id") == "awkward")
