@@ -8,6 +8,7 @@ use super::queue::{Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey, TenantKey};
+use crate::pulse::Pulse;
 use crate::rate::RateLimit;
 use crate::streak::Streak;
 use crate::time::Timestamp;
@@ -130,6 +131,8 @@ pub(super) struct Lane<P> {
     pub(super) breaker: Breaker,
     /// Failures since the last success.
     pub(super) streak: Streak,
+    /// How its latest attempts went; `None` before the first.
+    pub(super) pulse: Option<Box<Pulse>>,
     pub(super) rate: Option<Limit>,
     /// While the breaker is open: how long a receiver may have failed before what is due ends; `None` for ever.
     pub(super) patience: Option<Duration>,
@@ -163,6 +166,7 @@ impl<P: Payload> Lane<P> {
             window: Window::new(window),
             breaker: Breaker::new(key.0.unsigned_abs()),
             streak: Streak::default(),
+            pulse: None,
             rate: None,
             patience: None,
             hold_until: None,

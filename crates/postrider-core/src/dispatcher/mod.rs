@@ -26,7 +26,7 @@ pub use self::queue::Payload;
 use self::queue::Waiting;
 pub use self::tenants::Share;
 use self::tenants::{Tenants, Turns};
-pub use self::view::{LaneView, Standing};
+pub use self::view::{Census, LaneView, Rank, Standing};
 use crate::breaker::{BreakerConfig, Change};
 use crate::delivery::{DeadReason, DelayCause, PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey, TenantKey};
@@ -324,6 +324,10 @@ impl<P: Payload> Dispatcher<P> {
                     .window
                     .finished(outcome, latency, in_flight, &self.config.window);
                 learned.notice = lane.streak.finished(outcome, now, &self.config.streak);
+                let span = self.config.breaker.window;
+                lane.pulse
+                    .get_or_insert_default()
+                    .finished(outcome, latency, now, span);
                 if strain == Strain::None || lane.breaker.trouble().is_some() {
                     learned.change =
                         lane.breaker
