@@ -102,11 +102,6 @@ pub trait Alerts: Send + Sync + 'static {
     async fn alerts(&self, query: AlertQuery) -> Result<Page<Alert>, StoreError>;
     /// Every alert that fires, and every one whose last version is not published; for the start.
     async fn open_alerts(&self) -> Result<Vec<Alert>, StoreError>;
-    /// The dead letters of each destination that has any, the `limit` with the most, and the sum over all: its
-    /// destination is zero.
-    async fn dead_letter_levels(
-        &self,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<(DeadLetterLevel, Vec<DeadLetterLevel>), StoreError>;
+    /// The dead letters of each destination that has any, those with the most first; of them `recent` since the given time.
+    async fn dead_letter_levels(&self, since: Timestamp) -> Result<Vec<DeadLetterLevel>, StoreError>;
 }

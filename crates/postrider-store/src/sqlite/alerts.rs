@@ -44,13 +44,9 @@ impl Alerts for SqliteStore {
         self.readers.run_unbounded(read::alerts::open).await
     }
 
-    async fn dead_letter_levels(
-        &self,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<(DeadLetterLevel, Vec<DeadLetterLevel>), StoreError> {
+    async fn dead_letter_levels(&self, since: Timestamp) -> Result<Vec<DeadLetterLevel>, StoreError> {
         self.readers
-            .run(move |conn| read::alerts::dead_letter_levels(conn, since, limit))
+            .run(move |conn| read::alerts::dead_letter_levels(conn, since))
             .await
     }
 }

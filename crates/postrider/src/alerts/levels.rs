@@ -3,7 +3,7 @@
 //! A number that cannot be had now (a read that took too long, an engine that is being started again) is left out: the
 //! alerts about it stay as they are.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use postrider_core::alert::{AlertKind, RecentQuantile};
@@ -17,7 +17,7 @@ use postrider_store::alerts::DeadLetterLevel;
 use super::book::{Book, Reading, Slot};
 use super::{Parts, Thresholds};
 
-/// Destinations that are looked at, the worst; alerts about others that fire stay.
+/// Destinations that are looked at beside those about which an alert fires: the worst.
 const MAX_DESTINATIONS: usize = 1_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -58,27 +58,29 @@ async fn from_store(
         let slot = Slot::overall(AlertKind::OldestDueAge);
         readings.push(reading(slot, millis(age).unwrap_or(0), threshold, None));
     }
-    let (all, each) = match stats.dead {
-        0 => (nothing(), Vec::new()),
-        _ => {
-            let levels = parts.store.dead_letter_levels(now.minus(HOUR), MAX_DESTINATIONS);
-            levels.await?
-        }
+    let each = match stats.dead {
+        0 => Vec::new(),
+        _ => parts.store.dead_letter_levels(now.minus(HOUR)).await?,
     };
     parts
         .metrics
         .dead_letters_by_destination(each.iter().filter_map(|level| {
             let target = parts.directory.target(level.destination)?;
-            Some((target.id.clone(), level.depth))
+            Some((target.name.clone(), level.depth))
         }));
-    for (kind, value, threshold) in [
-        (AlertKind::DeadLetterDepth, all.depth, thresholds.dead_letters),
+    let overall = [
+        (
+            AlertKind::DeadLetterDepth,
+            each.iter().map(|level| level.depth).sum(),
+            thresholds.dead_letters,
+        ),
         (
             AlertKind::DeadLetterGrowth,
-            all.recent,
+            each.iter().map(|level| level.recent).sum(),
             thresholds.dead_letter_growth,
         ),
-    ] {
+    ];
+    for (kind, value, threshold) in overall {
         if threshold > 0 {
             readings.push(reading(Slot::overall(kind), value, threshold, None));
         }
@@ -111,17 +113,14 @@ fn per_destination(
     book: &Book,
     readings: &mut Vec<Reading>,
 ) {
-    for level in each {
-        let slot = Slot::of(kind, level.destination);
-        readings.push(reading(slot, value(level), threshold, None));
-    }
-    if each.len() < MAX_DESTINATIONS {
-        let known: HashSet<_> = each.iter().map(|level| level.destination).collect();
-        let gone = book
-            .firing(kind)
-            .filter(|slot| slot.destination.is_some_and(|key| !known.contains(&key)));
-        readings.extend(gone.map(|slot| reading(slot, 0, threshold, None)));
-    }
+    let by_key: HashMap<_, _> = each.iter().map(|level| (level.destination, level)).collect();
+    let firing: Vec<_> = book.firing(kind).filter_map(|slot| slot.destination).collect();
+    let worst = each.iter().take(MAX_DESTINATIONS).map(|level| level.destination);
+    let looked_at: HashSet<_> = worst.chain(firing).collect();
+    readings.extend(looked_at.into_iter().map(|key| {
+        let level = by_key.get(&key).map_or(0, |level| value(level));
+        reading(Slot::of(kind, key), level, threshold, None)
+    }));
 }
 
 async fn from_engine(parts: &Parts, thresholds: &Thresholds, book: &Book, readings: &mut Vec<Reading>) {
@@ -182,14 +181,6 @@ fn reading(slot: Slot, value: u64, threshold: u64, detail: Option<String>) -> Re
         value,
         threshold,
         detail,
-    }
-}
-
-const fn nothing() -> DeadLetterLevel {
-    DeadLetterLevel {
-        destination: DestinationKey(0),
-        depth: 0,
-        recent: 0,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Counting is cheap enough for the hot path: handles are made once, nothing is formatted before a scrape, and the
 //! number of series is bounded (see [`super::destination_label`]). What the store knows is read at the scrape.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,6 +61,7 @@ pub struct Metrics {
     success_counts: [AtomicU64; SUCCESS_BOUNDS_MS.len() + 1],
     alerts: Family<ByLabel, Gauge>,
     dead_by_destination: Family<[(&'static str, String); 1], Gauge>,
+    dead_by_destination_shown: parking_lot::Mutex<BTreeSet<String>>,
     dead_by_destination_top: usize,
     final_status: Family<ByLabel, Counter>,
     publishes: Family<ByLabel, Counter>,
@@ -133,6 +135,7 @@ impl Metrics {
             success_counts: std::array::from_fn(|_| AtomicU64::new(0)),
             alerts: Family::default(),
             dead_by_destination: Family::default(),
+            dead_by_destination_shown: parking_lot::Mutex::default(),
             dead_by_destination_top,
             attempts: Arc::new(AttemptsByDestination::new(config)),
             retry_delay: Histogram::new(DELAY_BUCKETS),
@@ -251,7 +254,7 @@ impl Metrics {
         self.registry.register(format!("postrider_{name}"), help, metric);
     }
 
-    /// An attempt of a delivery to this destination (public id) ended.
+    /// An attempt of a delivery to this destination (`tenant/destination`) ended.
     pub fn attempt_finished(&self, key: DestinationKey, label: &str, outcome: Category) {
         self.attempts.count(key, label, outcome);
     }
@@ -292,14 +295,22 @@ impl Metrics {
             .set(gauge(firing));
     }
 
-    /// The destinations (public ids) with most dead letters, and how many; the first of them get a series.
+    /// The destinations (`tenant/destination`) with most dead letters, and how many; the first of them get a series.
     pub fn dead_letters_by_destination(&self, worst: impl Iterator<Item = (String, u64)>) {
-        self.dead_by_destination.clear();
-        for (destination, dead) in worst.take(self.dead_by_destination_top) {
-            self.dead_by_destination
-                .get_or_create(&[("destination", destination)])
-                .inc_by(gauge(dead));
+        let news: BTreeMap<_, _> = worst.take(self.dead_by_destination_top).collect();
+        let mut shown = self.dead_by_destination_shown.lock();
+        for gone in shown
+            .iter()
+            .filter(|destination| !news.contains_key(*destination))
+        {
+            self.dead_by_destination.remove(&[("destination", gone.clone())]);
         }
+        for (destination, dead) in &news {
+            self.dead_by_destination
+                .get_or_create(&[("destination", destination.clone())])
+                .set(gauge(*dead));
+        }
+        *shown = news.into_keys().collect();
     }
 
     /// So many publishes ended so.

@@ -59,35 +59,25 @@ pub(in crate::sqlite) fn open(conn: &Connection) -> Result<Vec<Alert>, Fault> {
     )
 }
 
-/// Dead letters by destination, the `limit` with the most, and all together.
+/// Dead letters by destination, those with the most first.
 pub(in crate::sqlite) fn dead_letter_levels(
     conn: &Connection,
     since: Timestamp,
-    limit: usize,
-) -> Result<(DeadLetterLevel, Vec<DeadLetterLevel>), Fault> {
+) -> Result<Vec<DeadLetterLevel>, Fault> {
     // The index has both columns, and a serial is the time of death.
-    let mut statement = conn
-        .prepare_cached("SELECT destination, count(*), sum(serial >= ?1) FROM dead GROUP BY destination")?;
+    let mut statement = conn.prepare_cached(
+        "SELECT destination, count(*), sum(serial >= ?1) FROM dead GROUP BY destination ORDER BY 2 DESC, 1",
+    )?;
     let mut found = statement.query([first_key_at(since)])?;
-    let mut all = DeadLetterLevel {
-        destination: DestinationKey(0),
-        depth: 0,
-        recent: 0,
-    };
     let mut levels = Vec::new();
     while let Some(row) = found.next()? {
-        let level = DeadLetterLevel {
+        levels.push(DeadLetterLevel {
             destination: DestinationKey(row.get(0)?),
             depth: row.get::<_, i64>(1)?.unsigned_abs(),
             recent: row.get::<_, i64>(2)?.unsigned_abs(),
-        };
-        all.depth += level.depth;
-        all.recent += level.recent;
-        levels.push(level);
+        });
     }
-    levels.sort_unstable_by_key(|level| (std::cmp::Reverse(level.depth), level.destination));
-    levels.truncate(limit);
-    Ok((all, levels))
+    Ok(levels)
 }
 
 fn position(alert: &Alert) -> i64 {

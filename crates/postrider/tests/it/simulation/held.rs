@@ -379,11 +379,7 @@ impl Alerts for Held {
         hold!(self, store => store.open_alerts())
     }
 
-    async fn dead_letter_levels(
-        &self,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<(DeadLetterLevel, Vec<DeadLetterLevel>), StoreError> {
-        hold!(self, store => store.dead_letter_levels(since, limit))
+    async fn dead_letter_levels(&self, since: Timestamp) -> Result<Vec<DeadLetterLevel>, StoreError> {
+        hold!(self, store => store.dead_letter_levels(since))
     }
 }

@@ -4,8 +4,10 @@ mod alerts;
 mod breaker;
 mod forecast;
 mod held;
+mod letters;
 mod lifecycle;
 mod protection;
+mod replay;
 mod world;
 
 use std::collections::{HashMap, HashSet};
