@@ -269,6 +269,22 @@ fn a_manual_retry_is_a_probe_at_once() {
 }
 
 #[test]
+fn a_replay_waits_for_the_breaker() {
+    let (mut dispatcher, until) = opened(5..6, Terms::default());
+    let replayed = PendingDelivery {
+        plan: Plan {
+            cause: DelayCause::Manual,
+            ..Plan::first(at(2_000))
+        },
+        replayed: true,
+        ..pending(7, 1, at(2_000))
+    };
+    dispatcher.rescheduled(replayed, at(2_000));
+    assert!(dispatcher.next_action(at(2_000)).is_none());
+    assert_eq!(dispatcher.poll_timeout().map(|(at, _)| at), Some(until));
+}
+
+#[test]
 fn however_often_somebody_asks_probes_are_a_second_apart() {
     let (mut dispatcher, _) = opened(5..9, Terms::default());
     dispatcher.hurry(DESTINATION, at(10));

@@ -197,11 +197,11 @@ impl<P: Payload> Dispatcher<P> {
 
     /// Somebody gave a delivery another plan. While it is out or unsettled, that result comes first; and when it is a success
     /// that the plan does not know of, the delivery has ended and the plan with it. One that is wanted now is a reason to
-    /// look whether the receiver is well.
+    /// look whether the receiver is well; a part of a replay, of which there may be thousands, is not.
     pub fn rescheduled(&mut self, delivery: PendingDelivery, now: Timestamp) {
         let destination = delivery.destination;
         let lane = self.lane(destination, now);
-        if delivery.plan.cause == DelayCause::Manual {
+        if delivery.plan.cause == DelayCause::Manual && !delivery.replayed {
             lane.breaker.hurry(now);
         }
         let withdrawn = lane.withdraw(delivery.key);

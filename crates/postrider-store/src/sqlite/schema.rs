@@ -236,6 +236,8 @@ pub(super) mod meta {
     pub(in crate::sqlite) const EVENTS_INDEXED_UPTO: &str = "events_indexed_upto";
     /// Listing tables of attempts hold everything up to this key.
     pub(in crate::sqlite) const ATTEMPTS_INDEXED_UPTO: &str = "attempts_indexed_upto";
+    /// No key up to this one is free: noted whenever rows are removed for good.
+    pub(in crate::sqlite) const KEYS_GIVEN_UPTO: &str = "keys_given_upto";
     /// Retention has removed, or noted to look at again, every event up to this key.
     pub(in crate::sqlite) const EVENTS_EXPIRED_UPTO: &str = "events_expired_upto";
     /// Retention has removed every attempt up to this key that a later one or its event will not take along.

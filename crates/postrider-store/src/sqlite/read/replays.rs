@@ -78,8 +78,8 @@ fn accepted_since(conn: &Connection, destination: DestinationKey, since: Timesta
     let count: i64 = conn
         .prepare_cached(
             "SELECT (SELECT count(*) FROM delivery_by_destination WHERE destination = ?1 AND key >= ?2 AND key <= ?3)
-                + (SELECT count(*) FROM pending WHERE +destination = ?1 AND key >= ?2 AND key > ?3)
-                + (SELECT count(*) FROM history WHERE destination = ?1 AND key >= ?2 AND key > ?3)",
+                + (SELECT count(*) FROM pending WHERE +destination = ?1 AND key >= max(?2, ?3 + 1))
+                + (SELECT count(*) FROM history WHERE destination = ?1 AND key >= max(?2, ?3 + 1))",
         )?
         .query_row((destination.0, from, indexed), |row| row.get(0))?;
     Ok(count.unsigned_abs())

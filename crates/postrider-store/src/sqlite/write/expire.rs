@@ -2,14 +2,13 @@
 //!
 //! Events and attempts are walked once, in the order of their keys; a mark says how far. What must stay, because a delivery
 //! of it is pending or dead, is passed over: events are noted and looked at again in later rounds, attempts go
-//! with a later attempt of their delivery, or with its event. Rows are removed only after they were listed, so that no
-//! listing is left behind.
+//! with a later attempt of their delivery, or with its event.
 
 use postrider_core::id::{DeliveryKey, first_key_at};
 use postrider_core::time::Timestamp;
 use rusqlite::OptionalExtension as _;
 
-use super::{Work, index, remove};
+use super::{Work, remove};
 use crate::letter::{Expired, RetentionKind};
 use crate::sqlite::failure::Fault;
 use crate::sqlite::schema::{self, meta};
@@ -30,11 +29,15 @@ pub(in crate::sqlite) fn expire(
 ) -> Result<Expired, Fault> {
     let horizon = first_key_at(before);
     let limit = usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
-    match kind {
+    let expired = match kind {
         RetentionKind::Events => events(work, horizon, limit),
         RetentionKind::Attempts => attempts(work, horizon, limit),
         RetentionKind::DeadLetters => dead_letters(work, horizon, limit),
+    }?;
+    if expired.removed > 0 {
+        remove::note_keys(work)?;
     }
+    Ok(expired)
 }
 
 struct EventRow {
@@ -46,11 +49,10 @@ struct EventRow {
 
 fn events(work: &mut Work<'_>, horizon: i64, limit: usize) -> Result<Expired, Fault> {
     let mark = schema::number(work.conn, meta::EVENTS_EXPIRED_UPTO)?.unwrap_or(0);
-    let end = listed_end(work, horizon, meta::EVENTS_INDEXED_UPTO, index::list_events)?;
     let found = event_rows(
         work,
         "SELECT key, tenant, deliveries, id FROM event WHERE key > ?1 AND key < ?2 ORDER BY key LIMIT ?3",
-        (mark, end, limit),
+        (mark, horizon, limit),
     )?;
     let mut expired = Expired::default();
     let mut left = limit;
@@ -74,8 +76,7 @@ fn events(work: &mut Work<'_>, horizon: i64, limit: usize) -> Result<Expired, Fa
     if upto != mark {
         schema::put_number(work.conn, meta::EVENTS_EXPIRED_UPTO, upto)?;
     }
-    let is_through =
-        end == horizon && found.len() < limit && found.last().is_none_or(|last| last.key == upto);
+    let is_through = found.len() < limit && found.last().is_none_or(|last| last.key == upto);
     expired.more = !is_through;
     if is_through && left > 0 {
         let (removed, more) = kept_events(work, horizon, left)?;
@@ -116,20 +117,6 @@ fn kept_events(work: &mut Work<'_>, horizon: i64, limit: usize) -> Result<(u64, 
         work.rounds.kept_event = 0;
     }
     Ok((removed, more))
-}
-
-/// Lists rows up to the horizon, if they are not; answers the end of what is listed, at most the horizon.
-fn listed_end(
-    work: &Work<'_>,
-    horizon: i64,
-    mark: &str,
-    list: fn(&rusqlite::Connection) -> Result<usize, Fault>,
-) -> Result<i64, Fault> {
-    let listed = || schema::number(work.conn, mark).map(|listed| listed.unwrap_or(0).saturating_add(1));
-    if listed()? >= horizon || list(work.conn)? == 0 {
-        return Ok(horizon);
-    }
-    Ok(horizon.min(listed()?))
 }
 
 fn event_rows(work: &Work<'_>, sql: &str, range: (i64, i64, usize)) -> Result<Vec<EventRow>, Fault> {
@@ -200,13 +187,12 @@ fn remove_event(work: &mut Work<'_>, event: &EventRow, left: &mut usize) -> Resu
 
 fn attempts(work: &mut Work<'_>, horizon: i64, limit: usize) -> Result<Expired, Fault> {
     let mark = schema::number(work.conn, meta::ATTEMPTS_EXPIRED_UPTO)?.unwrap_or(0);
-    let end = listed_end(work, horizon, meta::ATTEMPTS_INDEXED_UPTO, index::list_attempts)?;
     let found: Vec<(i64, i64)> = work
         .conn
         .prepare_cached(
             "SELECT key, delivery FROM attempt WHERE key > ?1 AND key < ?2 ORDER BY key LIMIT ?3",
         )?
-        .query_map((mark, end, i64::try_from(limit).unwrap_or(i64::MAX)), |row| {
+        .query_map((mark, horizon, i64::try_from(limit).unwrap_or(i64::MAX)), |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?
         .collect::<Result<_, _>>()?;
@@ -228,7 +214,7 @@ fn attempts(work: &mut Work<'_>, horizon: i64, limit: usize) -> Result<Expired, 
     }
     Ok(Expired {
         removed,
-        more: end < horizon || found.len() == limit,
+        more: found.len() == limit,
     })
 }
 

@@ -69,6 +69,11 @@ impl KeyIssuer {
         Self { last }
     }
 
+    /// The highest key that was given.
+    pub(super) const fn last(&self) -> i64 {
+        self.last
+    }
+
     /// The first of `count` keys that belong together.
     pub(super) fn take(&mut self, now: Timestamp, count: usize) -> i64 {
         let first = first_key_at(now).max(self.last.saturating_add(1));
@@ -172,7 +177,7 @@ fn attempt_skew(conn: &Connection) -> Result<Skew, Fault> {
     Skew::load(conn, meta::ATTEMPT_TIME_AHEAD_MS, meta::ATTEMPT_TIME_BEHIND_MS)
 }
 
-/// The highest key that any row has or ever had: the marks of the listing tables stay when rows expire.
+/// The highest key that any row has or ever had: the marks stay when rows are removed.
 fn highest_key(conn: &Connection) -> Result<i64, Fault> {
     let mut statement = conn.prepare_cached(
         "SELECT max(
@@ -183,9 +188,13 @@ fn highest_key(conn: &Connection) -> Result<i64, Fault> {
             coalesce((SELECT max(serial) FROM dead), 0),
             coalesce((SELECT max(key) FROM dead_context), 0),
             coalesce((SELECT max(max(key), max(upper)) FROM replay), 0),
-            coalesce((SELECT max(value) FROM meta WHERE name IN (?1, ?2)), 0))",
+            coalesce((SELECT max(value) FROM meta WHERE name IN (?1, ?2, ?3)), 0))",
     )?;
-    let marks = (meta::EVENTS_INDEXED_UPTO, meta::ATTEMPTS_INDEXED_UPTO);
+    let marks = (
+        meta::EVENTS_INDEXED_UPTO,
+        meta::ATTEMPTS_INDEXED_UPTO,
+        meta::KEYS_GIVEN_UPTO,
+    );
     Ok(statement.query_row(marks, |row| row.get(0))?)
 }
 

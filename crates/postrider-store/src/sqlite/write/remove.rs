@@ -5,6 +5,7 @@ use rusqlite::OptionalExtension as _;
 
 use super::{Work, letters};
 use crate::sqlite::failure::Fault;
+use crate::sqlite::schema::{self, meta};
 
 /// Removes a delivery that has ended, with its attempts; answers how many rows that were.
 pub(super) fn delivery(work: &mut Work<'_>, key: DeliveryKey) -> Result<usize, Fault> {
@@ -55,6 +56,11 @@ pub(super) fn attempts(work: &Work<'_>, last: Option<i64>) -> Result<usize, Faul
     Ok(removed)
 }
 
+/// Notes that every key up to now was given, so that none of what is removed is given again after a restart.
+pub(super) fn note_keys(work: &Work<'_>) -> Result<(), Fault> {
+    schema::put_number(work.conn, meta::KEYS_GIVEN_UPTO, work.keys.last())
+}
+
 /// Removes the dead letters with these serials that are still there, with their deliveries; answers how many.
 pub(in crate::sqlite) fn letters(work: &mut Work<'_>, serials: &[i64]) -> Result<u64, Fault> {
     let mut removed = 0;
@@ -69,6 +75,9 @@ pub(in crate::sqlite) fn letters(work: &mut Work<'_>, serials: &[i64]) -> Result
             delivery(work, key)?;
             removed += 1;
         }
+    }
+    if removed > 0 {
+        note_keys(work)?;
     }
     Ok(removed)
 }

@@ -334,6 +334,60 @@ pub(crate) async fn a_delivery_is_in_one_replay_at_a_time<H: Harness>() {
     }
 }
 
+/// Two runners, or a step that was repeated because its answer was late; and a purge of the same at the same time.
+pub(crate) async fn steps_at_once_move_each_delivery_once<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    for n in 0..40 {
+        bury(&*store, "acme", key, 500, at(n)).await;
+    }
+    let replay = start(&*store, everything()).await;
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, replay) = (store.clone(), replay.key);
+            tokio::spawn(async move { step(&*store, replay, key, 3).await.moved })
+        })
+        .collect();
+    let mut moved = 0;
+    for task in tasks {
+        moved += task.await.unwrap();
+    }
+    let (_, progress) = shown(&*store, &replay).await;
+    assert_eq!((progress.queued, progress.skipped), (u64::from(moved), 0));
+    assert_eq!(pending(&*store, key).await.len() as u64, progress.queued);
+    let upper = store
+        .count_dead_letters(DeadLetterFilter::default())
+        .await
+        .unwrap()
+        .upper;
+    let purge = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let filter = DeadLetterFilter::default();
+            store
+                .purge_dead_letters(filter, 0, upper, 100)
+                .await
+                .unwrap()
+                .removed
+        })
+    };
+    let mut stepped = step(&*store, replay.key, key, 100).await;
+    while !stepped.is_walked {
+        stepped = step(&*store, replay.key, key, 100).await;
+    }
+    let removed = purge.await.unwrap();
+    let progress = stepped.progress;
+    assert_eq!(progress.queued + removed, 40, "each was moved or removed");
+    assert_eq!((progress.total, progress.skipped), (40, removed));
+    assert_eq!(pending(&*store, key).await.len() as u64, progress.queued);
+    // The rest goes with its destination.
+    store.delete_destination(acme, key, at(300)).await.unwrap();
+    let (state, progress) = shown(&*store, &replay).await;
+    assert_eq!((state, progress.canceled), (ReplayState::Done, progress.queued));
+}
+
 pub(crate) async fn everything_since_covers_what_was_delivered<H: Harness>() {
     let harness = H::start().await;
     let store = harness.store();

@@ -217,6 +217,34 @@ pub(crate) async fn an_id_is_free_again_when_its_event_is_gone<H: Harness>() {
     assert_eq!(nothing, Expired::default());
 }
 
+/// A restart at which the clock has gone back finds nothing that tells which keys there were, but must not give them again.
+pub(crate) async fn keys_of_what_is_gone_are_not_given_again<H: Harness>() {
+    let mut harness = H::start().await;
+    let acme = tenant(&*harness.store(), "acme").await;
+    let key = create(&*harness.store(), acme, "des_1").await;
+    let mut last = 0;
+    for fate in [Fate::Succeeds, Fate::Dies] {
+        let store = harness.store();
+        publish(&*store, event("acme", &[key]), at(100)).await;
+        let first = newest_pending(&*store, key).await;
+        assert!(first.event.0 > last);
+        fulfil(&*store, key, fate, at(100)).await;
+        expire(&*store, RetentionKind::DeadLetters, at(200), 10).await;
+        expire(&*store, RetentionKind::Events, at(200), 10).await;
+        assert_eq!(left(&*store).await, (vec![], 0, 0));
+        drop(store);
+        harness = harness.restart().await;
+        let store = harness.store();
+        publish(&*store, event("acme", &[key]), NOW).await;
+        let second = newest_pending(&*store, key).await;
+        // The event, its delivery, its attempt; and the serial and the context of the one that died.
+        let given = if fate == Fate::Dies { 4 } else { 2 };
+        assert!(second.event.0 > first.event.0 + given, "{fate:?}");
+        fulfil(&*store, key, Fate::Succeeds, at(100)).await;
+        last = second.key.0;
+    }
+}
+
 pub(crate) async fn attempts_of_pending_and_dead_deliveries_stay<H: Harness>() {
     let harness = H::start().await;
     let store = harness.store();

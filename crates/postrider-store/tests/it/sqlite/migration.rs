@@ -59,7 +59,7 @@ fn take_back(directory: &Path) {
         CREATE INDEX dead_destination ON dead(destination);
         DROP INDEX pending_context;
         ALTER TABLE pending DROP COLUMN context;
-        UPDATE destination SET config = json_set(config, '$.custom_headers', '{"authorization":"canary_in_clear"}')
+        UPDATE destination SET config = json_set(config, '$.custom_headers', printf('%.*c', 3000, '-') || 'canary_in_clear')
             WHERE id = 'des_1';
         UPDATE meta SET value = 3 WHERE name = 'schema_version';
         PRAGMA wal_checkpoint(TRUNCATE);
@@ -135,7 +135,7 @@ async fn dead_letters_of_version_3_are_taken_over() {
     assert_eq!(last.key, newest.key, "the next death has a higher serial");
 
     let mut expected = directory_before;
-    let headers = r#"{"authorization":"canary_in_clear"}"#.to_owned();
+    let headers = format!("{}canary_in_clear", "-".repeat(3_000));
     expected[0].config.insert("custom_headers".to_owned(), headers);
     assert_eq!(store.directory().await.unwrap().1, expected, "nothing is lost");
     assert!(!holds(directory.path(), "canary_in_clear"), "but it is sealed");

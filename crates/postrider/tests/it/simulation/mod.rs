@@ -4,6 +4,7 @@ mod alerts;
 mod breaker;
 mod forecast;
 mod held;
+mod letters;
 mod lifecycle;
 mod protection;
 mod world;
