@@ -448,8 +448,10 @@ pub struct EventQuery {
     pub topics: Vec<String>,
     /// Only with a time in this range.
     pub time: TimeRange,
-    /// The page, in order of acceptance.
+    /// The page, in order of acceptance. It is shorter than its limit when its data would have more than 8 MiB.
     pub page: PageRequest,
+    /// Whether their data is read; it is empty otherwise.
+    pub with_data: bool,
 }
 
 /// A delivery as lists show it.
@@ -554,6 +556,8 @@ pub struct AttemptQuery {
     pub time: TimeRange,
     /// The page, in order of settling.
     pub page: PageRequest,
+    /// Whether their events' data will be shown with them, and so counts among the page's bytes, at most 8 MiB.
+    pub with_event_data: bool,
 }
 
 /// What became of a request to attempt a delivery again now.

@@ -120,6 +120,9 @@ impl Limit {
     }
 }
 
+/// Replays per second while nobody said otherwise.
+const REPLAYS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("50 is not 0");
+
 #[derive(Debug)]
 pub(super) struct Lane<P> {
     pub(super) tenant: TenantKey,
@@ -131,6 +134,8 @@ pub(super) struct Lane<P> {
     /// Failures since the last success.
     pub(super) streak: Streak,
     pub(super) rate: Option<Limit>,
+    /// How fast replays may go; `None` while they are stopped.
+    replays: Option<Limit>,
     /// While the breaker is open: how long a receiver may have failed before what is due ends; `None` for ever.
     pub(super) patience: Option<Duration>,
     pub(super) hold_until: Option<Timestamp>,
@@ -164,6 +169,7 @@ impl<P: Payload> Lane<P> {
             breaker: Breaker::new(key.0.unsigned_abs()),
             streak: Streak::default(),
             rate: None,
+            replays: Some(Limit::new(REPLAYS_PER_SECOND)),
             patience: None,
             hold_until: None,
             rest: Rest::None,
@@ -199,11 +205,27 @@ impl<P: Payload> Lane<P> {
         if self.in_flight >= self.window.size().min(limit) {
             return Some(Blocked::Window);
         }
-        if self.queue.next_due().is_none_or(|due| due > now) {
+        if self.next_due(now).is_none_or(|due| due > now) {
             return Some(Blocked::Idle);
         }
         let next = self.rate.as_ref().map(|limit| limit.next_at(now));
         next.filter(|at| *at > now).map(Blocked::Rate)
+    }
+
+    /// When the next delivery in memory may start, as far as its own time and the rate of replays decide.
+    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let [replay, other] = self.queue.next_due_apart();
+        let allowed = self.replays.as_ref().map(|limit| limit.state.next_at(now));
+        let replay = replay.zip(allowed).map(|(due, allowed)| due.max(allowed));
+        replay.into_iter().chain(other).min()
+    }
+
+    /// Replays go at this rate from now on, or not at all.
+    pub(super) fn limit_replays(&mut self, per_second: Option<NonZeroU32>) {
+        let known = self.replays.as_ref().map(|limit| limit.per_second);
+        if known != per_second {
+            self.replays = per_second.map(Limit::new);
+        }
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
@@ -218,8 +240,8 @@ impl<P: Payload> Lane<P> {
     }
 
     /// When to look again although nothing happened; `None` when the queue is empty and so is the store.
-    pub(super) fn next_look(&self) -> Option<Timestamp> {
-        let due = self.queue.next_due();
+    pub(super) fn next_look(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = self.next_due(now);
         due.into_iter().chain(self.next_read()).min()
     }
 
@@ -271,7 +293,11 @@ impl<P: Payload> Lane<P> {
 
     /// Takes the next due delivery out of the queue and counts it as out. Also says what it has waited for.
     pub(super) fn start(&mut self, now: Timestamp) -> Option<(Waiting<P>, Option<WaitCause>)> {
-        let waiting = self.queue.pop_due(now)?;
+        let replays = self
+            .replays
+            .as_ref()
+            .is_some_and(|limit| limit.state.next_at(now) <= now);
+        let waiting = self.queue.pop_due(now, replays)?;
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
         owned.in_flight = true;
@@ -279,6 +305,9 @@ impl<P: Payload> Lane<P> {
         self.breaker.started(now);
         if let Some(limit) = &mut self.rate {
             limit.take(now);
+        }
+        if let Some(limit) = self.replays.as_mut().filter(|_| waiting.delivery.replayed) {
+            limit.state.take(now);
         }
         self.used_at = now;
         let waited_for = self.waited_for(waiting.delivery.plan.due_at);

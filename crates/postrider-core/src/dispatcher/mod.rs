@@ -18,6 +18,7 @@ mod tenants;
 mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use self::lane::{Blocked, Lane, Rest};
@@ -362,6 +363,17 @@ impl<P: Payload> Dispatcher<P> {
         self.room_for_endings();
     }
 
+    /// Replays to this destination go at a rate, evenly spread, or not at all; 50 a second until somebody says so.
+    pub fn limit_replays(
+        &mut self,
+        destination: DestinationKey,
+        per_second: Option<NonZeroU32>,
+        now: Timestamp,
+    ) {
+        self.lane(destination, now).limit_replays(per_second);
+        self.list(destination);
+    }
+
     /// The destination is disabled: nothing starts until [`Dispatcher::spilled`] names it again.
     pub fn pause(&mut self, destination: DestinationKey, now: Timestamp) {
         self.lane(destination, now).paused = true;
@@ -582,7 +594,7 @@ impl<P: Payload> Dispatcher<P> {
             self.tenants.wait(lane.tenant, destination);
         }
         let at = match blocked {
-            Blocked::Idle => lane.next_look(),
+            Blocked::Idle => lane.next_look(now),
             Blocked::Hold(until) | Blocked::Breaker(until) => {
                 Some(lane.next_ending(now).map_or(until, |at| at.min(until)))
             }

@@ -164,3 +164,61 @@ fn a_lane_explains_itself() {
         "Nothing is sent, because the destination is disabled."
     );
 }
+
+fn replays(keys: std::ops::Range<i64>) -> Dispatcher<Bytes> {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig::default());
+    for key in keys {
+        let replayed = PendingDelivery {
+            replayed: true,
+            ..pending(key, 1, START)
+        };
+        dispatcher.accepted(replayed, None, START);
+    }
+    dispatcher
+}
+
+#[test]
+fn a_replay_at_fifty_a_second_never_gives_more_than_fifty_one_in_any_second() {
+    let mut dispatcher = replays(0..1_000);
+    let starts = run(&mut dispatcher, 200, at(3_600_000));
+    assert_eq!(starts.len(), 1_000);
+    for (n, first) in starts.iter().enumerate() {
+        let within = starts[n..]
+            .iter()
+            .take_while(|at| at.since(*first) < Duration::from_secs(1));
+        assert!(within.count() <= 51, "from {first}");
+    }
+    let took = starts[999].since(starts[0]);
+    assert!(took <= Duration::from_secs(20), "and it is used: {took:?}");
+}
+
+#[test]
+fn live_deliveries_start_at_once_beside_a_replay_that_waits_for_its_rate() {
+    let mut dispatcher = replays(0..100);
+    dispatcher.limit_replays(DestinationKey(1), NonZeroU32::new(1), START);
+    assert_eq!(run(&mut dispatcher, 200, START).len(), 1);
+    for key in 1_000..1_010 {
+        dispatcher.accepted(pending(key, 1, at(5)), None, at(5));
+    }
+    let mut live = Vec::new();
+    while let Some(action) = dispatcher.next_action(at(5)) {
+        if let Action::Start(delivery, _, waited_for) = action {
+            live.push((delivery.key.0, waited_for));
+            dispatcher.finished(answered(delivery, 200), at(5));
+            dispatcher.settled([(delivery.destination, delivery.key)], at(5));
+        }
+    }
+    let right: Vec<_> = (1_000..1_010).map(|key| (key, None)).collect();
+    assert_eq!(live, right);
+}
+
+#[test]
+fn a_replay_stops_at_once_and_goes_on_where_it_was() {
+    let mut dispatcher = replays(0..10);
+    assert_eq!(run(&mut dispatcher, 200, at(29)).len(), 2);
+    dispatcher.limit_replays(DestinationKey(1), None, at(30));
+    assert!(dispatcher.next_action(at(60_000)).is_none());
+    assert_eq!(dispatcher.poll_timeout(), None, "it costs nothing meanwhile");
+    dispatcher.limit_replays(DestinationKey(1), NonZeroU32::new(100), at(60_000));
+    assert!(started(dispatcher.next_action(at(60_000))).is_some());
+}

@@ -98,13 +98,24 @@ impl<P> Queue<P> {
             .min()
     }
 
-    /// Takes the due delivery whose class has waited for its share the longest.
-    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Waiting<P>> {
+    /// The earliest due time of replays, and of everything else.
+    pub(super) fn next_due_apart(&self) -> [Option<Timestamp>; 2] {
+        let due =
+            |class: &BTreeMap<(Timestamp, DeliveryKey), _>| class.first_key_value().map(|((due, _), _)| *due);
+        let (replays, others) = (
+            &self.classes[Class::Replay.index()],
+            &self.classes[..Class::Replay.index()],
+        );
+        [due(replays), others.iter().filter_map(due).min()]
+    }
+
+    /// Takes the due delivery whose class has waited for its share the longest; no replay unless they may start now.
+    pub(super) fn pop_due(&mut self, now: Timestamp, replays: bool) -> Option<Waiting<P>> {
         let mut total = 0;
         let mut chosen: Option<usize> = None;
         for (index, class) in self.classes.iter().enumerate() {
             let due = class.first_key_value().is_some_and(|((due, _), _)| *due <= now);
-            if !due {
+            if !due || (!replays && index == Class::Replay.index()) {
                 self.credit[index] = 0;
                 continue;
             }
@@ -230,7 +241,7 @@ mod tests {
         let mut counts = [0; CLASSES];
         let mut taken = Vec::new();
         for _ in 0..190 {
-            let key = queue.pop_due(NOW).map_or(-1, |w| w.delivery.key.0);
+            let key = queue.pop_due(NOW, true).map_or(-1, |w| w.delivery.key.0);
             taken.push(key);
             counts[usize::try_from(key / 10_000).unwrap()] += 1;
         }
@@ -252,9 +263,9 @@ mod tests {
             waiting(1, |d| d.plan.due_at = NOW.plus(Duration::from_millis(1))),
             false,
         );
-        assert!(queue.pop_due(NOW).is_none());
+        assert!(queue.pop_due(NOW, true).is_none());
         assert_eq!(queue.next_due(), Some(NOW.plus(Duration::from_millis(1))));
-        assert!(queue.pop_due(NOW.plus(Duration::from_millis(1))).is_some());
+        assert!(queue.pop_due(NOW.plus(Duration::from_millis(1)), true).is_some());
         assert_eq!(queue.len(), 0);
     }
 

@@ -77,6 +77,7 @@ async fn answer_list(
         successful,
         time: query.time("time"),
         page,
+        with_event_data: include.event_data,
     };
     query.finish()?;
     let is_possible = kinds.is_empty() || kinds.iter().any(|kind| TYPES.contains(&kind.as_str()));
@@ -115,7 +116,7 @@ async fn answers(
     include: Include,
 ) -> Result<Vec<AttemptAnswer>, ApiError> {
     let events = if include.event {
-        events_of(app, &attempts).await?
+        events_of(app, &attempts, include.event_data).await?
     } else {
         HashMap::new()
     };
@@ -133,7 +134,7 @@ async fn answers(
 
 type Events = HashMap<(String, String), postrider_store::record::Event>;
 
-async fn events_of(app: &App, attempts: &[Attempt]) -> Result<Events, ApiError> {
+async fn events_of(app: &App, attempts: &[Attempt], with_data: bool) -> Result<Events, ApiError> {
     let distinct: HashSet<(&str, &str)> = attempts
         .iter()
         .map(|attempt| (&*attempt.tenant_id, &*attempt.event_id))
@@ -146,7 +147,7 @@ async fn events_of(app: &App, attempts: &[Attempt]) -> Result<Events, ApiError> 
     let owned = |texts: HashSet<&str>| texts.into_iter().map(str::to_owned).collect();
     // An id may be one of each of these tenants, so this bounds what can be found.
     let most = ids.len() * tenants.len();
-    let found = events::all(app, owned(ids), owned(tenants), most).await?;
+    let found = events::all(app, owned(ids), owned(tenants), most, with_data).await?;
     Ok(found
         .into_iter()
         .map(|event| ((event.tenant_id.clone(), event.id.clone()), event))

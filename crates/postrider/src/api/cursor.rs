@@ -20,6 +20,8 @@ pub(super) enum List {
     Alerts,
     /// By serial of death.
     DeadLetters,
+    /// By replay key.
+    Replays,
 }
 
 impl List {
@@ -31,6 +33,7 @@ impl List {
             Self::Deliveries => (IdKind::Delivery, "dlv"),
             Self::Alerts => (IdKind::Alert, "alr"),
             Self::DeadLetters => (IdKind::Delivery, "ded"),
+            Self::Replays => (IdKind::Replay, "rpl"),
         }
     }
 

@@ -57,6 +57,7 @@ pub(super) async fn list(
         topics: query.list("topic"),
         time: query.time("time"),
         page,
+        with_data: true,
     };
     query.finish()?;
     let found = app.store.events(wanted).await?;
@@ -71,7 +72,7 @@ pub(super) async fn get(
     Segments(id): Segments<String>,
     query: Query,
 ) -> Result<Json<EventAnswer>, ApiError> {
-    let found = newest(&app, id, query.list("tenant_id"), 1).await?;
+    let found = all(&app, vec![id], query.list("tenant_id"), 1, true).await?;
     let event = found
         .into_iter()
         .next()
@@ -79,22 +80,13 @@ pub(super) async fn get(
     answer(event).map(Json)
 }
 
-/// Events with this id, newest first.
-pub(super) async fn newest(
-    app: &App,
-    id: String,
-    tenant_ids: Vec<String>,
-    limit: usize,
-) -> Result<Vec<Event>, ApiError> {
-    all(app, vec![id], tenant_ids, limit).await
-}
-
-/// Events with one of these ids, newest first, at most `limit`.
+/// Events with one of these ids, newest first, at most `limit`; without their data unless they are wanted.
 pub(super) async fn all(
     app: &App,
     ids: Vec<String>,
     tenant_ids: Vec<String>,
     limit: usize,
+    with_data: bool,
 ) -> Result<Vec<Event>, ApiError> {
     let mut found = Vec::new();
     let mut cursor = Cursor::Start;
@@ -113,6 +105,7 @@ pub(super) async fn all(
                 topics: Vec::new(),
                 time: TimeRange::default(),
                 page,
+                with_data,
             })
             .await?;
         found.extend(page.rows);

@@ -4,9 +4,10 @@
 //! and lets one wrong type not hide the next.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use postrider_core::time::{ParseTimestampError, Timestamp};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::error::ApiError;
@@ -111,9 +112,101 @@ impl<'a> Sent<'a> {
         None
     }
 
+    /// A text or number, or an array of them, as texts; `null` counts as absent. An empty text or array is refused: where
+    /// an absent field admits everything, it comes from a variable that was not set.
+    pub(super) fn texts(self, field: &str, faults: &mut Vec<String>) -> Vec<String> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Item {
+            Text(String),
+            Number(u64),
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Items {
+            One(Item),
+            Many(Vec<Item>),
+        }
+        let Some(value) = self.value() else {
+            return Vec::new();
+        };
+        let items = match typed(value, field, "a text or an array of texts", faults) {
+            None => return Vec::new(),
+            Some(Items::One(item)) => vec![item],
+            Some(Items::Many(items)) => items,
+        };
+        let texts: Vec<String> = items
+            .into_iter()
+            .map(|item| match item {
+                Item::Text(text) => text,
+                Item::Number(number) => number.to_string(),
+            })
+            .collect();
+        if texts.is_empty() || texts.iter().any(String::is_empty) {
+            faults.push(format!("{field} must not be empty; leave it out to admit all"));
+        }
+        texts
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn count(self, field: &str, least: u32, most: u32, faults: &mut Vec<String>) -> Option<u32> {
+        let parsed = serde_json::from_str::<u32>(self.value()?).ok();
+        let parsed = parsed.filter(|number| (least..=most).contains(number));
+        if parsed.is_none() {
+            faults.push(format!("{field} must be a whole number from {least} to {most}"));
+        }
+        parsed
+    }
+
     /// An object whose values are kept as text.
     pub(super) fn fields(self, field: &str, faults: &mut Vec<String>) -> Option<BTreeMap<String, Sent<'a>>> {
         typed(self.value()?, field, "an object", faults)
+    }
+}
+
+/// The fields of a body that is read strictly: what nobody asked for is a fault.
+#[derive(Debug, Default)]
+pub(super) struct Fields<'a>(BTreeMap<String, Sent<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> de::Visitor<'de> for Members {
+            type Value = BTreeMap<String, Sent<'de>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = BTreeMap::new();
+                while let Some((name, sent)) = map.next_entry::<String, Sent<'de>>()? {
+                    if members.contains_key(&name) {
+                        return Err(de::Error::custom(format!("duplicate field `{name}`")));
+                    }
+                    members.insert(name, sent);
+                }
+                Ok(members)
+            }
+        }
+        deserializer.deserialize_map(Members).map(Self)
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// A field, which then counts as known.
+    pub(super) fn take(&mut self, name: &str) -> Sent<'a> {
+        self.0.remove(name).unwrap_or_default()
+    }
+
+    /// [`Sent::texts`] of a field.
+    pub(super) fn texts(&mut self, name: &str, faults: &mut Vec<String>) -> Vec<String> {
+        self.take(name).texts(name, faults)
+    }
+
+    /// What was not taken is unknown.
+    pub(super) fn refuse_others(self, faults: &mut Vec<String>) {
+        faults.extend(self.0.into_keys().map(|name| format!("{name} is unknown")));
     }
 }
 
@@ -172,6 +265,31 @@ mod tests {
         assert!(is_too_deep(&nested(101)));
         assert!(!is_too_deep(&format!(r#"{{"a":"\"{}"}}"#, "[".repeat(200))));
         assert!(!is_too_deep(&format!(r#"["\\",{}]"#, vec!["[]"; 200].join(","))));
+    }
+
+    #[test]
+    fn strict_bodies_name_every_field_that_is_wrong() {
+        let mut fields: Fields<'_> = parse_object(
+            br#"{"a": "x", "b": ["y", 401], "c": [], "d": [""], "e": {}, "f": null, "n": 0, "z": 1}"#,
+        )
+        .unwrap();
+        let mut faults = Vec::new();
+        assert_eq!(fields.texts("a", &mut faults), ["x"]);
+        assert_eq!(fields.texts("b", &mut faults), ["y", "401"]);
+        for name in ["c", "d", "e", "f", "absent"] {
+            fields.texts(name, &mut faults);
+        }
+        assert_eq!(fields.take("n").count("n", 1, 9, &mut faults), None);
+        fields.refuse_others(&mut faults);
+        let right = [
+            "c must not be empty; leave it out to admit all",
+            "d must not be empty; leave it out to admit all",
+            "e must be a text or an array of texts",
+            "n must be a whole number from 1 to 9",
+            "z is unknown",
+        ];
+        assert_eq!(faults, right);
+        assert!(parse_object::<Fields<'_>>(br#"{"a": 1, "a": 2}"#).is_err());
     }
 
     #[test]

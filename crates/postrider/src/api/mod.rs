@@ -26,6 +26,8 @@ mod limits;
 mod publish;
 mod publish_batch;
 mod query;
+mod replay_answer;
+mod replays;
 mod retry;
 mod retry_policies;
 mod secrets;
@@ -42,6 +44,7 @@ use axum::{Extension, Router};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
 use postrider_store::Store;
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::directory::Directory;
@@ -86,6 +89,8 @@ pub struct App {
     pub directory: Arc<Directory>,
     /// How destinations fare.
     pub engine: Control,
+    /// Wakes whoever carries replays out.
+    pub replays: Arc<Notify>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Which parts of the process work.
@@ -177,10 +182,6 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/attempts/{attempt_id}", get(attempts::get))
         .route("/deliveries", get(deliveries::list))
         .route("/deliveries/{delivery_id}", get(deliveries::get))
-        .route("/dead-letters", get(dead_letters::list))
-        .route("/dead-letters/summary", get(dead_letters::summary::get))
-        .route("/dead-letters/export", get(dead_letters::export::get))
-        .route("/dead-letters/{delivery_id}", get(dead_letters::show::get))
         .route("/retry", post(retry::retry))
         .route("/retry-policies", get(retry_policies::list))
         .route("/retry-policies/preview", post(retry_policies::preview))
@@ -198,10 +199,39 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/topics", get(catalog::topics))
         .route("/destination-types", get(catalog::destination_types))
         .route("/destination-types/{type}", get(catalog::destination_type))
+        .merge(undelivered())
         .layer(DefaultBodyLimit::max(config.max_body_bytes))
         .merge(
             Router::new()
                 .route("/publish/batch", post(publish_batch::publish))
+                .route("/dead-letters/import", post(dead_letters::import::post))
                 .layer(DefaultBodyLimit::max(config.max_batch_bytes)),
         )
+}
+
+/// What ended undelivered, and sending it again.
+fn undelivered() -> Router<Shared> {
+    Router::new()
+        .route(
+            "/deliveries/{delivery_id}/cancel",
+            post(dead_letters::change::cancel),
+        )
+        .route(
+            "/deliveries/{delivery_id}/dead-letter",
+            post(dead_letters::change::dead_letter),
+        )
+        .route("/dead-letters", get(dead_letters::list))
+        .route("/dead-letters/summary", get(dead_letters::summary::get))
+        .route("/dead-letters/export", get(dead_letters::export::get))
+        .route("/dead-letters/purge", post(dead_letters::change::purge))
+        .route(
+            "/dead-letters/{delivery_id}",
+            get(dead_letters::show::get).delete(dead_letters::change::delete),
+        )
+        .route("/dead-letters/{delivery_id}/replay", post(replays::create_one))
+        .route("/replays", get(replays::list).post(replays::create))
+        .route("/replays/{replay_id}", get(replays::get))
+        .route("/replays/{replay_id}/pause", post(replays::pause))
+        .route("/replays/{replay_id}/resume", post(replays::resume))
+        .route("/replays/{replay_id}/cancel", post(replays::cancel))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::error::ApiError;
-use super::events::newest;
+use super::events;
 use super::extract::Body;
 use super::json::{Sent, parse_object};
 
@@ -39,13 +39,9 @@ pub(super) async fn retry(
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));
     }
-    let events = newest(
-        &app,
-        event_id.clone(),
-        tenant_id.into_iter().collect(),
-        MAX_NAMESAKES,
-    )
-    .await?;
+    let ids = vec![event_id.clone()];
+    let tenant_ids = tenant_id.into_iter().collect();
+    let events = events::all(&app, ids, tenant_ids, MAX_NAMESAKES, false).await?;
     if events.is_empty() {
         return Err(ApiError::not_found("event not found"));
     }

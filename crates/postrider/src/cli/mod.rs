@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod completions;
+pub mod confirm;
 pub mod dead_letters;
 pub mod dev;
 pub mod doctor;
@@ -14,7 +15,9 @@ pub mod options;
 pub mod output;
 pub mod policy;
 pub mod policy_arg;
+pub mod progress;
 pub mod publish;
+pub mod replays;
 pub mod serve;
 pub mod show_config;
 pub mod signal;
@@ -64,8 +67,10 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Look at events and how far their deliveries are
     Events(events::EventsArgs),
-    /// Understand and export what could not be delivered
+    /// Understand, replay, delete, export and import what could not be delivered
     DeadLetters(dead_letters::DeadLettersArgs),
+    /// Look at replays, and pause, resume or cancel them
+    Replays(replays::ReplaysArgs),
     /// Look at what a retry policy does, attempt by attempt
     Policy(policy::PolicyArgs),
     /// See what a retry policy does to a receiver that comes back
@@ -88,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Publish(args) => publish::run(&args),
         Command::Events(args) => events::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),
+        Command::Replays(args) => replays::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Doctor(args) => doctor::run(&args),

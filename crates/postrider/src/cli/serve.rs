@@ -17,7 +17,7 @@ use postrider_store::Store;
 use postrider_store::seal::{SealKey, SealKeyError};
 use postrider_store::sqlite::{OpenError, SqliteStore};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
@@ -34,7 +34,10 @@ use crate::config::settings::Settings;
 use crate::courier::config::raise_descriptor_limit;
 use crate::courier::http::HttpCourier;
 use crate::directory::Directory;
+use crate::engine::control::Control;
 use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
+use crate::letters::replayer::Replayer;
+use crate::letters::retention::{Retention, RetentionConfig};
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -44,6 +47,10 @@ use crate::telemetry::supervisor::Supervisor;
 const SEAL_KEY_FILE: &str = "seal.key";
 /// Name of the listener in `/healthz`.
 const HTTP_WORKER: &str = "http-server";
+/// Name of the part that carries replays out in `/healthz`.
+const REPLAY_WORKER: &str = "replays";
+/// Name of the part that forgets what is old in `/healthz`.
+const RETENTION_WORKER: &str = "retention";
 /// What is left after the grace time for committing the last results and closing the store. With the grace time, all that a
 /// shutdown may take.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
@@ -156,6 +163,8 @@ struct Running {
     engine: EngineHandle,
     connections: Connections,
     accepting: JoinHandle<()>,
+    /// What works in the background, and ends when it is told to stop.
+    workers: [JoinHandle<()>; 2],
     watching: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -196,12 +205,21 @@ impl Running {
             ..settings.api
         };
         let engine = Engine::start(parts.clone(), engine_config);
+        let replays = Arc::new(Notify::new());
+        let workers = work(
+            &supervisor,
+            &parts,
+            engine.control(),
+            &replays,
+            settings.retention,
+        );
         let beside = alerts::Parts::beside(parts, engine.control());
         let watching = alerts::start(beside, settings.alerts, &supervisor);
         let router = api::router(App {
             store: Arc::clone(&store),
             directory,
             engine: engine.control(),
+            replays,
             clock,
             health,
             metrics,
@@ -210,17 +228,13 @@ impl Running {
         let listener = Listener::new(socket, router, settings.server, stopped);
         let connections = listener.connections();
         let accepting = supervisor.supervise(HTTP_WORKER, move || listener.clone().accept());
-        tracing::info!(
-            listen = %settings.listen,
-            data_dir = %settings.data_dir.display(),
-            version = env!("CARGO_PKG_VERSION"),
-            "postrider serves"
-        );
+        announce(settings.listen, &settings.data_dir);
         Ok(Self {
             store,
             engine,
             connections,
             accepting,
+            workers,
             watching,
             stop,
         })
@@ -233,6 +247,9 @@ impl Running {
         self.stop.send_replace(true);
         // Once accepting has ended, the listener is closed and new connections are refused.
         let requests = async {
+            for worker in self.workers {
+                drop(worker.await);
+            }
             drop(self.accepting.await);
             drop(self.watching.await);
             self.connections.drained().await;
@@ -250,6 +267,38 @@ impl Running {
         let given_up = drained.unwrap_or_default().given_up;
         tracing::info!(given_up, "shut down");
     }
+}
+
+fn announce(listen: SocketAddr, data_dir: &Path) {
+    let data_dir = data_dir.display();
+    tracing::info!(%listen, %data_dir, version = env!("CARGO_PKG_VERSION"), "postrider serves");
+}
+
+/// Starts what works in the background.
+fn work(
+    supervisor: &Supervisor,
+    parts: &Parts,
+    engine: Control,
+    changed: &Arc<Notify>,
+    kept: RetentionConfig,
+) -> [JoinHandle<()>; 2] {
+    let replayer = Replayer {
+        store: Arc::clone(&parts.store),
+        engine,
+        clock: Arc::clone(&parts.clock),
+        changed: Arc::clone(changed),
+        stop: supervisor.stop.clone(),
+    };
+    let retention = Retention {
+        store: Arc::clone(&parts.store),
+        clock: Arc::clone(&parts.clock),
+        config: kept,
+        stop: supervisor.stop.clone(),
+    };
+    [
+        supervisor.supervise(REPLAY_WORKER, move || replayer.clone().run()),
+        supervisor.supervise(RETENTION_WORKER, move || retention.clone().run()),
+    ]
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {

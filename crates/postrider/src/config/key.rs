@@ -38,6 +38,8 @@ pub enum Kind {
     Bytes(u64, u64),
     /// A time span within bounds, always with unit (`5s`, `1m30s`).
     Span(Duration, Duration),
+    /// A time span within bounds, or `off`.
+    SpanOrOff(Duration, Duration),
     /// One of these words.
     Choice(&'static [&'static str]),
     /// Texts: an array in the file, separated by commas elsewhere.
@@ -53,6 +55,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const YEARS: Duration = Duration::from_secs(10_000 * 86_400);
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -409,6 +412,30 @@ pub const KEYS: &[Key] = &[
         "PEM file of certificates to trust besides the system's.",
     ),
     key(
+        "retention.events",
+        Kind::SpanOrOff(MINUTE, YEARS),
+        "30d",
+        "How long events are kept, and as long an id that is published again is a duplicate. Those with pending deliveries or dead letters stay as long as these.",
+    ),
+    key(
+        "retention.attempts",
+        Kind::SpanOrOff(MINUTE, YEARS),
+        "30d",
+        "How long attempts are kept; those of pending deliveries and dead letters stay as long as these. Not longer than `retention.events`.",
+    ),
+    key(
+        "retention.dead_letters",
+        Kind::SpanOrOff(MINUTE, YEARS),
+        "30d",
+        "How long dead letters are kept.",
+    ),
+    key(
+        "retention.archive",
+        Kind::Text,
+        "",
+        "Where dead letters are written before retention deletes them: a directory, or `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` (credentials in the environment variables of these services' own tools).",
+    ),
+    key(
         "alerts.webhook_url",
         Kind::Text,
         "",
@@ -548,6 +575,7 @@ mod tests {
             Kind::Count(least, most) => format!("{least} to {most}"),
             Kind::Bytes(least, most) => format!("{least} to {most} bytes"),
             Kind::Span(least, most) => format!("{} to {}", text(least), text(most)),
+            Kind::SpanOrOff(least, most) => format!("{} to {}, or `off`", text(least), text(most)),
             Kind::Choice(words) => format!("`{}`", words.join("`, `")),
             Kind::List => "list".to_owned(),
             Kind::Secret => "secret".to_owned(),

@@ -8,6 +8,7 @@ pub mod error;
 pub mod key;
 mod protection;
 pub mod resolve;
+mod retention;
 pub mod retry;
 pub mod settings;
 pub mod sources;

@@ -237,6 +237,14 @@ impl Resolved {
         })
     }
 
+    /// `None` for `off`.
+    pub(super) fn span_or_off(&self, path: &str) -> Option<Duration> {
+        match self.values.get(path) {
+            Some((Value::Span(span), _)) => Some(*span),
+            _ => None,
+        }
+    }
+
     pub(super) fn list(&self, path: &str) -> &[String] {
         self.value(path, |value| {
             if let Value::List(list) = value {

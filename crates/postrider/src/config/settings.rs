@@ -16,12 +16,13 @@ use tracing_subscriber::EnvFilter;
 use super::error::Problem;
 use super::resolve::Resolved;
 use super::sources::Environment;
-use super::{alerts, protection, retry, tenants};
+use super::{alerts, protection, retention, retry, tenants};
 use crate::alerts::AlertsConfig;
 use crate::api::ApiConfig;
 use crate::courier::config::{CourierConfig, HeaderMode};
 use crate::directory::Rules;
 use crate::engine::EngineConfig;
+use crate::letters::retention::RetentionConfig;
 use crate::telemetry::metrics::MetricsConfig;
 
 const KIB: u64 = 1 << 10;
@@ -84,6 +85,8 @@ pub struct Settings {
     pub courier: CourierConfig,
     /// The loop between them.
     pub engine: EngineConfig,
+    /// How long things are kept.
+    pub retention: RetentionConfig,
     /// What the operator is told.
     pub alerts: AlertsConfig,
     /// The metrics.
@@ -132,6 +135,7 @@ impl Settings {
             rules: rules(resolved, environment, problems),
             courier: courier(resolved),
             engine: engine(resolved, problems),
+            retention: retention::retention(resolved, problems),
             alerts: alerts::alerts(resolved, problems),
             metrics: MetricsConfig {
                 destination_label: resolved.text("metrics.destination_label") == "top",

@@ -61,6 +61,10 @@ impl Value {
             Kind::Count(least, most) => count(raw).and_then(|n| within(n, least, most)),
             Kind::Bytes(least, most) => bytes(raw).and_then(|n| within(n, least, most)),
             Kind::Span(least, most) => span(raw, least, most),
+            Kind::SpanOrOff(..) if *raw == Raw::Text("off".to_owned()) => Ok(Self::Text("off".to_owned())),
+            Kind::SpanOrOff(least, most) => {
+                span(raw, least, most).map_err(|text| format!("{text}, or \"off\""))
+            }
             Kind::Choice(words) => choice(raw, words),
             Kind::List => list(raw).map(Self::List),
             Kind::Secret => secret_text(raw).map(|one| Self::Secrets(one.into_iter().collect())),
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn good_values() {
         let hour = Duration::from_secs(3_600);
-        let table: [(Kind, Raw, &str); 12] = [
+        let table: [(Kind, Raw, &str); 14] = [
             (Kind::Address, text("[::1]:80"), "[::1]:80"),
             (Kind::Address, text("localhost:3333"), "127.0.0.1:3333"),
             (Kind::Flag, text("true"), "true"),
@@ -308,6 +312,8 @@ mod tests {
             (Kind::Bytes(0, 1 << 30), text("16KiB"), "16384"),
             (Kind::Bytes(0, 1 << 30), Raw::Number(1_048_576.into()), "1048576"),
             (Kind::Span(Duration::ZERO, hour), text("1m30s"), "1m30s"),
+            (Kind::SpanOrOff(hour, hour * 24), text("off"), "off"),
+            (Kind::SpanOrOff(hour, hour * 24), text("2h"), "2h"),
             (Kind::Choice(&["a", "b"]), text("b"), "b"),
             (
                 Kind::List,
@@ -324,7 +330,7 @@ mod tests {
     #[test]
     fn bad_values_say_what_would_be_right() {
         let second = Duration::from_secs(1);
-        let table: [(Kind, Raw, &str); 10] = [
+        let table: [(Kind, Raw, &str); 11] = [
             (
                 Kind::Address,
                 text(":3333"),
@@ -347,6 +353,11 @@ mod tests {
                 Kind::Span(second, second * 60),
                 Raw::Number(5.into()),
                 "is 5; write a time span with its unit in quotes, such as \"5s\"",
+            ),
+            (
+                Kind::SpanOrOff(second, second * 60),
+                text("2m"),
+                "is 2m; must be from 1s to 1m, or \"off\"",
             ),
             (
                 Kind::Choice(&["a", "b"]),

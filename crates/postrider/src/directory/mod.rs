@@ -11,6 +11,7 @@ pub mod compile;
 pub mod context;
 mod index;
 mod matching;
+mod originals;
 pub mod policies;
 pub mod target;
 
@@ -29,6 +30,7 @@ use postrider_store::record::{Destination, Tenant};
 use postrider_store::{Store, StoreError};
 
 use self::index::Index;
+use self::originals::Originals;
 use self::target::Target;
 
 pub use self::matching::Published;
@@ -135,6 +137,7 @@ pub struct Directory {
     rules: RwLock<Arc<Rules>>,
     /// Held for look-ups and swaps only, never over an await.
     index: RwLock<Index>,
+    originals: Originals,
     locks: change::Locks,
 }
 
@@ -171,6 +174,7 @@ impl Directory {
             store,
             rules: RwLock::new(Arc::new(rules)),
             index: RwLock::new(index),
+            originals: Originals::default(),
             locks: change::Locks::default(),
         }))
     }

@@ -59,9 +59,20 @@ async fn attempt(
     waited_for: Option<WaitCause>,
 ) -> Done {
     let now = parts.clock.now();
-    let Some(entry) = parts.directory.entry(delivery.destination) else {
+    let Some(mut entry) = parts.directory.entry(delivery.destination) else {
         return ended(&parts, None, delivery, Next::Canceled, now);
     };
+    if let Some(context) = delivery.context {
+        match parts.directory.as_it_was(&entry, context).await {
+            Ok(original) => entry = original,
+            Err(error) => {
+                tracing::warn!(delivery = %delivery.key, %error, "failed to read an earlier configuration; trying again");
+                let mut later = delivery;
+                later.plan.due_at = now.plus(READ_PAUSE);
+                return put_back(later, payload);
+            }
+        }
+    }
     let target = &entry.target;
     if target.disabled {
         return Done {

@@ -3,6 +3,7 @@
 //! The loop answers between two of its turns, from memory: a question never waits for the network or the store, and
 //! sending never waits for whoever asked.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,11 @@ pub(super) enum Command {
     Reset(DestinationKey, oneshot::Sender<LaneView>),
     Changed(DestinationKey, Reason),
     PoliciesChanged,
+    LimitReplays(Vec<ReplayLimit>),
 }
+
+/// How many replayed deliveries per second may go to a destination; `None` for none.
+pub type ReplayLimit = (DestinationKey, Option<NonZeroU32>);
 
 /// What a change of a destination is to the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +134,12 @@ impl Control {
         if self.0.try_send(Command::PoliciesChanged).is_err() {
             tracing::debug!("no engine to tell that a policy was changed");
         }
+    }
+
+    /// Replays go at these rates from now on. Answers whether the loop will hear of it.
+    #[must_use]
+    pub fn limit_replays(&self, limits: Vec<ReplayLimit>) -> bool {
+        self.0.try_send(Command::LimitReplays(limits)).is_ok()
     }
 
     async fn ask<A>(&self, command: impl FnOnce(oneshot::Sender<A>) -> Command) -> Result<A, EngineAway> {

@@ -92,6 +92,11 @@ impl Run {
                     self.agree(destination);
                 }
             }
+            Command::LimitReplays(limits) => {
+                for (destination, per_second) in limits {
+                    self.dispatcher.limit_replays(destination, per_second, now);
+                }
+            }
             Command::Reset(destination, answer) => {
                 if self.dispatcher.reset(destination, now) == Change::Closed {
                     tracing::info!(destination = %self.name(destination), "circuit breaker closed by request");

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use postrider_core::time::Timestamp;
 use postrider_store::letter::{DeadLetter, DeadLetterFilter, DeadLetterQuery};
-use postrider_store::page::{Cursor, Direction, PageRequest, TimeRange};
-use postrider_store::record::{AttemptQuery, NewAttempt};
+use postrider_store::page::{Cursor, Direction, PageRequest};
+use postrider_store::record::NewAttempt;
 use postrider_store::{Store, StoreError};
 
+use super::attempts;
 use super::line::{EventLine, Head, Line};
 use super::masked::masked;
 
 /// Dead letters that one read of the list brings.
 const PAGE: usize = 200;
-/// Attempts that go into a line: the first so many.
-const MAX_ATTEMPTS: usize = 1_000;
 
 /// Reads dead letters in order of their deaths.
 pub struct Gatherer {
@@ -94,7 +93,8 @@ async fn line(store: &dyn Store, id: &str) -> Result<Option<Line>, StoreError> {
     let Some(detail) = store.dead_letter(id).await? else {
         return Ok(None);
     };
-    let attempts = attempts(store, id).await?;
+    let attempts = attempts::of_delivery(store, id).await?;
+    let attempts: Vec<NewAttempt> = attempts.into_iter().map(|attempt| attempt.recorded).collect();
     let (letter, event) = (detail.letter, detail.event);
     let head = Head {
         id: letter.id,
@@ -122,24 +122,4 @@ async fn line(store: &dyn Store, id: &str) -> Result<Option<Line>, StoreError> {
         .and_then(masked)
         .map(|value| value.to_string());
     Ok(Some(Line::new(head, event, &attempts, context.as_deref())))
-}
-
-/// The attempts of a delivery that are kept, oldest first.
-async fn attempts(store: &dyn Store, id: &str) -> Result<Vec<NewAttempt>, StoreError> {
-    let query = AttemptQuery {
-        tenant_ids: Vec::new(),
-        event_ids: Vec::new(),
-        delivery_ids: vec![id.to_owned()],
-        destination_ids: Vec::new(),
-        topics: Vec::new(),
-        successful: None,
-        time: TimeRange::default(),
-        page: PageRequest {
-            limit: MAX_ATTEMPTS,
-            direction: Direction::Ascending,
-            cursor: Cursor::Start,
-        },
-    };
-    let page = store.attempts(query).await?;
-    Ok(page.rows.into_iter().map(|attempt| attempt.recorded).collect())
 }

@@ -4,8 +4,11 @@
 //! a long time, and the one format in which they leave and come back.
 
 pub mod archive;
+pub mod attempts;
 pub mod gather;
 pub mod line;
 pub mod masked;
 mod object_client;
+pub mod replayer;
+pub mod retention;
 mod wire_bytes;

@@ -8,7 +8,8 @@ const WIDTH: f64 = 960.0;
 const PANEL: f64 = 260.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
-const TOP: f64 = 64.0;
+const TOP: f64 = 84.0;
+const LEGEND: f64 = 44.0;
 const GAP: f64 = 70.0;
 const BUCKETS: usize = 240;
 /// Distinguishable also with the common colour blindnesses (Okabe, Ito: "Color Universal Design", 2008).
@@ -85,8 +86,9 @@ fn legend(out: &mut String, runs: &[(String, Tally)]) {
         let colour = COLOURS[n % COLOURS.len()];
         let _ = writeln!(
             out,
-            "<rect x=\"{x:.1}\" y=\"37\" width=\"14\" height=\"4\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"44\">{}</text>",
+            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"14\" height=\"4\" fill=\"{colour}\"/>\
+             <text x=\"{:.1}\" y=\"{LEGEND}\">{}</text>",
+            LEGEND - 7.0,
             x + 20.0,
             escape(name)
         );
@@ -196,6 +198,18 @@ mod tests {
         for (seconds, text) in [(0.0, "0s"), (90.0, "90s"), (1_800.0, "30m"), (9_000.0, "2.5h")] {
             assert_eq!(span(seconds), text);
         }
+    }
+
+    #[test]
+    fn the_legend_stands_two_lines_above_the_first_label() {
+        let picture = svg("t", &[("run".to_owned(), Tally::default())], 10);
+        let baseline = |text: &str| -> f64 {
+            let before = picture.split(&format!(">{text}<")).next().unwrap();
+            let y = before.rsplit(" y=\"").next().unwrap();
+            y.split('"').next().unwrap().parse().unwrap()
+        };
+        let between = baseline("requests/s at the receiver") - baseline("run");
+        assert!(between >= 2.0 * 13.0, "{between}");
     }
 
     #[test]

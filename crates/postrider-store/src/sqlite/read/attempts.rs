@@ -33,7 +33,7 @@ pub(in crate::sqlite) fn attempts(
     let span = Span::of_times(&query.time, ahead, behind);
     let sources = sources(conn, chains, &destinations, &tenants)?;
     let mut lookup = Lookup::new(conn, ids);
-    walk::page(conn, &sources, span, &query.page, until, |key| {
+    walk::heavy_page(conn, &sources, span, &query.page, until, |key| {
         let Some(head) = head(conn, key)? else {
             return Ok(None);
         };
@@ -51,7 +51,14 @@ pub(in crate::sqlite) fn attempts(
         if !filter::admits(&topics, event.topic) {
             return Ok(None);
         }
-        read(&mut lookup, head)
+        let Some(attempt) = read(&mut lookup, head)? else {
+            return Ok(None);
+        };
+        let mut bytes = attempt.recorded.response_body.len();
+        if query.with_event_data {
+            bytes += lookup.data_bytes(head.event)?;
+        }
+        Ok(Some((attempt, bytes)))
     })
 }
 

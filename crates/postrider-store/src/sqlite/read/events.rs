@@ -31,7 +31,7 @@ pub(in crate::sqlite) fn events(
     let span = Span::of_times(&query.time, ahead, behind);
     let sources = sources(conn, named, &destinations, &tenants)?;
     let mut lookup = Lookup::new(conn, ids);
-    walk::page(conn, &sources, span, &query.page, until, |key| {
+    walk::heavy_page(conn, &sources, span, &query.page, until, |key| {
         let key = EventKey(key);
         let Some(head) = lookup.event(key)? else {
             return Ok(None);
@@ -40,11 +40,12 @@ pub(in crate::sqlite) fn events(
             && filter::admits(&topics, head.topic)
             && walk::is_within(&query.time, head.time)
             && goes_to(conn, key, &head, &destinations)?;
-        if wanted {
-            read(&mut lookup, key, head).map(Some)
-        } else {
-            Ok(None)
+        if !wanted {
+            return Ok(None);
         }
+        let event = read(&mut lookup, key, head, query.with_data)?;
+        let bytes = event.data.len();
+        Ok(Some((event, bytes)))
     })
 }
 
@@ -156,16 +157,16 @@ fn each_delivery(
 /// One event; `None` when it is gone.
 pub(super) fn by_key(lookup: &mut Lookup<'_>, key: EventKey) -> Result<Option<Event>, Fault> {
     match lookup.event(key)? {
-        Some(head) => read(lookup, key, head).map(Some),
+        Some(head) => read(lookup, key, head, true).map(Some),
         None => Ok(None),
     }
 }
 
-fn read(lookup: &mut Lookup<'_>, key: EventKey, head: EventHead) -> Result<Event, Fault> {
+fn read(lookup: &mut Lookup<'_>, key: EventKey, head: EventHead, with_data: bool) -> Result<Event, Fault> {
     let conn = lookup.conn;
-    let (metadata, data): (Option<String>, Vec<u8>) = conn
-        .prepare_cached("SELECT metadata, data FROM event WHERE key = ?1")?
-        .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (metadata, data): (Option<String>, Option<Vec<u8>>) = conn
+        .prepare_cached("SELECT metadata, CASE WHEN ?2 THEN data END FROM event WHERE key = ?1")?
+        .query_row((key.0, with_data), |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut deliveries = Vec::with_capacity(usize::try_from(head.deliveries).unwrap_or(0));
     each_delivery(conn, key, &head, |delivery, destination, status| {
         let id = lookup.ids.encode(IdKind::Delivery, delivery);
@@ -193,7 +194,7 @@ fn read(lookup: &mut Lookup<'_>, key: EventKey, head: EventHead) -> Result<Event
             .map(json::to_map)
             .transpose()?
             .unwrap_or_default(),
-        data: Bytes::from(data),
+        data: Bytes::from(data.unwrap_or_default()),
         retryable: head.retryable,
         deliveries,
         id: head.id,

@@ -90,6 +90,15 @@ impl<'c> Lookup<'c> {
             .ok_or_else(|| Fault::corrupt("a destination was not kept"))
     }
 
+    /// The size of an event's data, which SQLite knows without reading it.
+    pub(super) fn data_bytes(&self, key: EventKey) -> Result<usize, Fault> {
+        let mut statement = self
+            .conn
+            .prepare_cached("SELECT length(data) FROM event WHERE key = ?1")?;
+        let found: Option<u32> = statement.query_row([key.0], |row| row.get(0)).optional()?;
+        Ok(found.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+
     /// An event without its content; `None` when it is gone.
     pub(super) fn event(&mut self, key: EventKey) -> Result<Option<EventHead>, Fault> {
         if let Some((last, head)) = &self.last_event

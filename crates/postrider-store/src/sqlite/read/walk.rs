@@ -11,6 +11,8 @@ use tokio::time::Instant;
 use crate::page::{Cursor, Direction, Page, PageRequest, TimeRange};
 use crate::sqlite::failure::Fault;
 
+/// Bytes of contents that one page may have, unless its first row alone has more. So the largest answer is bounded.
+pub(super) const MAX_PAGE_BYTES: usize = 8 << 20;
 /// Rows that one page may look at.
 const MAX_LOOKED_AT: usize = 20_000;
 /// Keys fetched at a time from each source.
@@ -150,7 +152,7 @@ impl Source {
     }
 }
 
-/// One page over `sources` within `span`: the rows for which `read` answers one.
+/// One page over `sources` within `span`: the rows for which `read` answers one. For rows that are small.
 pub(super) fn page<T>(
     conn: &Connection,
     sources: &[Source],
@@ -158,6 +160,21 @@ pub(super) fn page<T>(
     request: &PageRequest,
     until: Instant,
     mut read: impl FnMut(i64) -> Result<Option<T>, Fault>,
+) -> Result<Page<T>, Fault> {
+    heavy_page(conn, sources, span, request, until, |key| {
+        Ok(read(key)?.map(|row| (row, 0)))
+    })
+}
+
+/// The same for rows that may be large: `read` also answers how many bytes a row has, and the page ends before the row with
+/// which it would have too many.
+pub(super) fn heavy_page<T>(
+    conn: &Connection,
+    sources: &[Source],
+    span: Span,
+    request: &PageRequest,
+    until: Instant,
+    mut read: impl FnMut(i64) -> Result<Option<(T, usize)>, Fault>,
 ) -> Result<Page<T>, Fault> {
     let limit = request.limit.max(1);
     let forward_ascending = request.direction == Direction::Ascending;
@@ -175,6 +192,7 @@ pub(super) fn page<T>(
     };
     let mut rows: Vec<(i64, T)> = Vec::new();
     let mut looked_at = 0;
+    let mut bytes_left = MAX_PAGE_BYTES;
     let mut last_looked_at = start;
     let chunk_len = (limit + 1).clamp(MIN_CHUNK, MAX_CHUNK);
     // Where the page after this one begins, in the order of the walk; none when the walk came to the end.
@@ -187,10 +205,11 @@ pub(super) fn page<T>(
                 break 'walk last_looked_at;
             }
             looked_at += 1;
-            if let Some(row) = read(key)? {
-                if rows.len() == limit {
+            if let Some((row, bytes)) = read(key)? {
+                if rows.len() == limit || (!rows.is_empty() && bytes > bytes_left) {
                     break 'walk last_looked_at;
                 }
+                bytes_left = bytes_left.saturating_sub(bytes);
                 rows.push((key, row));
             }
             last_looked_at = Some(key);
@@ -361,6 +380,45 @@ mod tests {
             rare,
         );
         assert_eq!((third.rows, third.next), (vec![45_000], None));
+    }
+
+    #[test]
+    fn a_page_of_large_rows_ends_before_it_is_too_large_and_goes_on_exactly() {
+        let conn = Connection::open_in_memory().unwrap();
+        let keys: Vec<i64> = (1..=9).collect();
+        let sources = [Source::Keys(keys)];
+        let until = Instant::now() + Duration::from_secs(3_600);
+        // The fifth has more than a page may have; of the others three fit.
+        let bytes = |key| {
+            if key == 5 {
+                MAX_PAGE_BYTES + 1
+            } else {
+                MAX_PAGE_BYTES / 3
+            }
+        };
+        let paged = |cursor| {
+            let request = request(100, Direction::Ascending, cursor);
+            heavy_page(&conn, &sources, Span::ALL, &request, until, |key| {
+                Ok(Some((key, bytes(key))))
+            })
+            .unwrap()
+        };
+        let mut cursor = Cursor::Start;
+        let mut pages = Vec::new();
+        loop {
+            let page = paged(cursor);
+            pages.push(page.rows);
+            match page.next {
+                Some(next) => cursor = Cursor::After(next),
+                None => break,
+            }
+        }
+        assert_eq!(pages, [vec![1, 2, 3], vec![4], vec![5], vec![6, 7, 8], vec![9]]);
+        let back = paged(Cursor::Before(9));
+        assert_eq!(
+            (back.rows, back.next, back.prev),
+            (vec![6, 7, 8], Some(8), Some(6))
+        );
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(crate) fn all_events() -> EventQuery {
         topics: vec![],
         time: TimeRange::default(),
         page: OLDEST,
+        with_data: true,
     }
 }
 
@@ -58,6 +59,7 @@ pub(crate) fn all_attempts() -> AttemptQuery {
         successful: None,
         time: TimeRange::default(),
         page: OLDEST,
+        with_event_data: false,
     }
 }
 

@@ -1,12 +1,15 @@
 //! Which dead letters are meant: one filter for the list, the summary, the export, a purge and a replay.
 //!
-//! In a query as in every list.
+//! In a query as in every list; in a body under the same names, each a value or an array of values. A body that
+//! destroys or sends is read strictly: an unknown or empty field would widen it to more than was meant.
 
 use std::str::FromStr;
 
 use postrider_core::words::UnknownWord;
 use postrider_store::letter::DeadLetterFilter;
+use postrider_store::page::TimeRange;
 
+use super::super::json::Fields;
 use super::super::query::Query;
 
 /// Longest text to look for.
@@ -30,6 +33,25 @@ pub(super) fn from_query(query: &mut Query) -> DeadLetterFilter {
     for (field, text) in faults {
         query.fault(field, text);
     }
+    filter
+}
+
+/// Takes it from the fields of a body.
+pub(in super::super) fn from_body(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> DeadLetterFilter {
+    let mut found = Vec::new();
+    let filter = DeadLetterFilter {
+        tenant_ids: fields.texts("tenant_id", faults),
+        destination_ids: fields.texts("destination_id", faults),
+        topics: fields.texts("topic", faults),
+        reasons: words("reason", &fields.texts("reason", faults), &mut found),
+        categories: words("category", &fields.texts("category", faults), &mut found),
+        codes: codes(&fields.texts("code", faults), &mut found),
+        died: died(fields, faults),
+        text: fields.take("text").text("text", faults),
+        ids: fields.texts("id", faults),
+    };
+    check_text(filter.text.as_deref(), &mut found);
+    faults.extend(found.into_iter().map(|(field, text)| format!("{field} {text}")));
     filter
 }
 
@@ -63,4 +85,26 @@ fn check_text(text: Option<&str>, faults: &mut Vec<(&'static str, String)>) {
     if text.is_some_and(|text| text.len() > MAX_TEXT_BYTES) {
         faults.push(("text", format!("must have at most {MAX_TEXT_BYTES} bytes")));
     }
+}
+
+fn died(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> TimeRange {
+    let mut range = TimeRange::default();
+    let Some(bounds) = fields.take("died_at").fields("died_at", faults) else {
+        return range;
+    };
+    for (name, sent) in bounds {
+        let field = format!("died_at.{name}");
+        let bound = match name.as_str() {
+            "gte" => &mut range.gte,
+            "gt" => &mut range.gt,
+            "lte" => &mut range.lte,
+            "lt" => &mut range.lt,
+            _ => {
+                faults.push(format!("{field} is unknown; use gte, gt, lte or lt"));
+                continue;
+            }
+        };
+        *bound = sent.instant(&field, faults);
+    }
+    range
 }

@@ -1,7 +1,9 @@
 //! Dead letters: what could not be delivered, why, and everything that helps to understand it.
 
+pub(super) mod change;
 pub(super) mod export;
-mod filter;
+pub(super) mod filter;
+pub(super) mod import;
 pub(super) mod show;
 pub(super) mod summary;
 

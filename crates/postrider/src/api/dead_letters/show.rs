@@ -6,8 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadLetterDetail;
-use postrider_store::page::{Cursor, Direction, PageRequest, TimeRange};
-use postrider_store::record::{Attempt, AttemptQuery, Event, Metadata};
+use postrider_store::record::{Attempt, Event, Metadata};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,10 +17,8 @@ use super::super::extract::Segments;
 use super::super::query::Query;
 use super::super::{App, Shared};
 use super::LetterAnswer;
+use crate::letters::attempts;
 use crate::letters::masked::masked;
-
-/// Attempts that are answered: the first so many.
-const MAX_ATTEMPTS: usize = 1_000;
 
 #[derive(Debug, Serialize)]
 pub(in super::super) struct DetailAnswer {
@@ -77,24 +74,7 @@ pub(in super::super) async fn get(
 
 /// The attempts of a delivery that are kept, oldest first.
 pub(super) async fn attempts(app: &App, delivery_id: &str) -> Result<Vec<Attempt>, ApiError> {
-    let page = app
-        .store
-        .attempts(AttemptQuery {
-            tenant_ids: Vec::new(),
-            event_ids: Vec::new(),
-            delivery_ids: vec![delivery_id.to_owned()],
-            destination_ids: Vec::new(),
-            topics: Vec::new(),
-            successful: None,
-            time: TimeRange::default(),
-            page: PageRequest {
-                limit: MAX_ATTEMPTS,
-                direction: Direction::Ascending,
-                cursor: Cursor::Start,
-            },
-        })
-        .await?;
-    Ok(page.rows)
+    Ok(attempts::of_delivery(&*app.store, delivery_id).await?)
 }
 
 fn answer(event: Event) -> EventAnswer {

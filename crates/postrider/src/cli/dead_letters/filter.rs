@@ -2,6 +2,7 @@
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
 
 /// Which dead letters. All that are given must hold; one that may be repeated admits any of its values.
 #[derive(Debug, Clone, Default, Args)]
@@ -60,6 +61,25 @@ impl FilterArgs {
         query
     }
 
+    /// As fields of a body.
+    pub(super) fn body(&self) -> Map<String, Value> {
+        let mut body = Map::new();
+        for (name, values) in self.lists() {
+            if !values.is_empty() {
+                body.insert(name.to_owned(), json!(values));
+            }
+        }
+        let mut died = Map::new();
+        for (name, value) in [("gte", &self.died_since), ("lt", &self.died_before)] {
+            died.extend(value.as_ref().map(|value| (name.to_owned(), json!(value))));
+        }
+        if !died.is_empty() {
+            body.insert("died_at".to_owned(), died.into());
+        }
+        body.extend(self.text.as_ref().map(|text| ("text".to_owned(), json!(text))));
+        body
+    }
+
     fn lists(&self) -> [(&'static str, Vec<String>); 7] {
         [
             ("tenant_id", self.tenant.clone()),
@@ -74,7 +94,7 @@ impl FilterArgs {
 }
 
 /// A value for a query or a path.
-pub(super) fn encoded(text: &str) -> String {
+pub(in super::super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
@@ -94,5 +114,9 @@ mod tests {
         let right =
             "&tenant_id[]=a%26b&code[]=401&code[]=403&died_at[gte]=2026%2D01%2D01&text=token%20expired";
         assert_eq!(args.query(), right);
+        let right = json!({ "tenant_id": ["a&b"], "code": ["401", "403"], "died_at": { "gte": "2026-01-01" },
+            "text": "token expired" });
+        assert_eq!(Value::from(args.body()), right);
+        assert!(FilterArgs::default().body().is_empty());
     }
 }

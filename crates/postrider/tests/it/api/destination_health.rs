@@ -66,6 +66,7 @@ async fn start() -> (Server, EngineHandle) {
     };
     let engine = Engine::start(parts, one_at_a_time());
     server.router = router(App {
+        replays: Arc::default(),
         store: server.store.clone(),
         directory: Arc::clone(&server.directory),
         engine: engine.control(),

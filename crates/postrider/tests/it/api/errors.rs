@@ -111,5 +111,5 @@ async fn documented_routes_exist() {
         let is_missing = answer.status.as_u16() == 405 || answer.text().contains("\"message\":\"not found\"");
         assert!(!is_missing, "{row}: {}", answer.text());
     }
-    assert_eq!(count, 40);
+    assert_eq!(count, 53);
 }

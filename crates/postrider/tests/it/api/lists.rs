@@ -313,3 +313,45 @@ async fn wrong_queries_name_each_parameter() {
         assert_eq!(page["pagination"]["limit"], 1_000);
     }
 }
+
+#[tokio::test]
+async fn a_page_of_large_events_or_attempts_ends_at_eight_mebibytes_and_goes_on_exactly() {
+    let server = Server::start().await;
+    server.tenant().await;
+    server.destination("d", json!({})).await;
+    for n in 0..10 {
+        let data = json!({ "text": "x".repeat(1_000_000) });
+        server
+            .publish(json!({ "id": format!("e{n}"), "data": data }))
+            .await;
+        let due = server.due().await.remove(0);
+        server.settle(&due, Ok(200), Next::Succeeded).await;
+    }
+    for (list, id, sizes) in [
+        ("/events?", "id", [8, 2]),
+        ("/attempts?include=event.data", "event_id", [8, 2]),
+        ("/attempts?include=event", "event_id", [10, 0]),
+    ] {
+        let mut seen = Vec::new();
+        let first = server.get(list).await.expect(200);
+        let models = |page: &Value| -> Vec<String> {
+            let models = page["models"].as_array().unwrap().iter();
+            models
+                .map(|model| model[id].as_str().unwrap().to_owned())
+                .collect()
+        };
+        seen.extend(models(&first));
+        assert_eq!(seen.len(), sizes[0], "{list}");
+        if let Some(next) = first["pagination"]["next"].as_str() {
+            let second = server.get(&format!("{list}&next={next}")).await.expect(200);
+            assert_eq!(models(&second).len(), sizes[1], "{list}");
+            seen.extend(models(&second));
+        }
+        let expected: Vec<String> = (0..10).rev().map(|n| format!("e{n}")).collect();
+        assert_eq!(seen, expected, "{list}");
+    }
+    server
+        .post("/retry", json!({ "event_id": "e0", "destination_id": "d" }))
+        .await
+        .expect(202);
+}

@@ -46,6 +46,9 @@ async fn secrets_are_shown_to_their_owner_only() {
         .with_writer(log.clone())
         .with_ansi(false)
         .finish();
+    // While there is one subscriber, the thread that comes to a callsite first is asked whether anybody listens, and its answer
+    // is kept: that of another test, which has no subscriber. With two, all of them are asked.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::start().await;
     server.tenant().await;

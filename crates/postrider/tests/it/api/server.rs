@@ -124,6 +124,7 @@ impl Server {
             store: store.clone(),
             directory: Arc::clone(&directory),
             engine: Control::default(),
+            replays: Arc::default(),
             clock: clock.clone(),
             health: health.clone(),
             metrics: Arc::new(Metrics::default()),

@@ -39,6 +39,7 @@ async fn scrape() -> String {
     metrics.worker_restarted("engine");
     metrics.dead_letters_by_destination([("des_1".to_owned(), 1)].into_iter());
     let app = App {
+        replays: std::sync::Arc::default(),
         store,
         directory,
         engine: Control::default(),

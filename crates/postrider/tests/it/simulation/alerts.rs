@@ -436,6 +436,7 @@ async fn published(world: &World) -> Vec<(String, String)> {
             direction: postrider_store::page::Direction::Ascending,
             cursor: Default::default(),
         },
+        with_data: false,
     };
     let events = world.store.events(query).await.unwrap().rows;
     events.into_iter().map(|event| (event.id, event.topic)).collect()

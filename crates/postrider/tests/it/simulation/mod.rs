@@ -7,6 +7,7 @@ mod held;
 mod letters;
 mod lifecycle;
 mod protection;
+mod replay;
 mod world;
 
 use std::collections::{HashMap, HashSet};

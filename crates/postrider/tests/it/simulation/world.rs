@@ -403,6 +403,7 @@ impl World {
                 direction: Default::default(),
                 cursor: Default::default(),
             },
+            with_event_data: false,
         };
         self.store.attempts(query).await.unwrap().rows
     }

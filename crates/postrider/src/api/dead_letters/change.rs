@@ -1,0 +1,125 @@
+//! What is done to dead letters and to deliveries that are to become some: deleting, ending by hand.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use postrider_store::letter::{DeadLetterFilter, Withdrawn};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::super::error::ApiError;
+use super::super::extract::{Body, Segments};
+use super::super::json::{Fields, parse_object};
+use super::super::{App, Shared};
+use super::filter;
+
+/// Dead letters that one transaction removes, and the pause after it, so that writers are not disturbed.
+const STEP: u32 = 250;
+const PAUSE: Duration = Duration::from_millis(10);
+/// A purge that takes longer is answered with what is left.
+const BUDGET: Duration = Duration::from_secs(20);
+
+/// `POST /dead-letters/purge`
+pub(in super::super) async fn purge(
+    State(app): State<Shared>,
+    Body(body): Body,
+) -> Result<Json<Value>, ApiError> {
+    let mut fields: Fields<'_> = parse_object(&body)?;
+    let mut faults = Vec::new();
+    let dry_run = fields.take("dry_run").boolean("dry_run", &mut faults) == Some(true);
+    let all = fields.take("all").boolean("all", &mut faults) == Some(true);
+    let filter = filter::from_body(&mut fields, &mut faults);
+    fields.refuse_others(&mut faults);
+    if faults.is_empty() {
+        check_all(all, filter.is_empty(), &mut faults);
+    }
+    if !faults.is_empty() {
+        return Err(ApiError::validation(faults));
+    }
+    if dry_run {
+        let count = app.store.count_dead_letters(filter).await?.count;
+        return Ok(Json(json!({ "dry_run": true, "count": count })));
+    }
+    let (purged, remaining) = remove(&app, filter).await?;
+    Ok(Json(json!({ "purged": purged, "remaining": remaining })))
+}
+
+/// A forgotten filter must not mean everything.
+pub(in super::super) fn check_all(all: bool, is_empty: bool, faults: &mut Vec<String>) {
+    if is_empty && !all {
+        faults.push("all must be true when there is no filter".to_owned());
+    }
+    if all && !is_empty {
+        faults.push("all must not be true when there is a filter".to_owned());
+    }
+}
+
+/// How many were removed, and how many of those that were there when it began are left.
+async fn remove(app: &App, filter: DeadLetterFilter) -> Result<(u64, u64), ApiError> {
+    let end = Instant::now() + BUDGET;
+    let counted = app.store.count_dead_letters(filter.clone()).await?;
+    let (mut purged, mut after) = (0, 0);
+    loop {
+        let step = app
+            .store
+            .purge_dead_letters(filter.clone(), after, counted.upper, STEP)
+            .await?;
+        purged += step.removed;
+        let Some(next) = step.next else {
+            return Ok((purged, 0));
+        };
+        after = next;
+        if Instant::now() >= end {
+            let left = app.store.count_dead_letters(filter).await?.count;
+            return Ok((purged, left));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// `DELETE /dead-letters/{delivery_id}`
+pub(in super::super) async fn delete(
+    State(app): State<Shared>,
+    Segments(id): Segments<String>,
+) -> Result<Json<Value>, ApiError> {
+    let filter = DeadLetterFilter {
+        ids: vec![id],
+        ..DeadLetterFilter::default()
+    };
+    match remove(&app, filter).await? {
+        (0, _) => Err(ApiError::not_found("dead letter not found")),
+        _ => Ok(Json(json!({ "success": true }))),
+    }
+}
+
+/// `POST /deliveries/{delivery_id}/dead-letter`
+pub(in super::super) async fn dead_letter(
+    State(app): State<Shared>,
+    Segments(id): Segments<String>,
+) -> Result<Json<Value>, ApiError> {
+    let delivery = app.store.delivery(&id).await?;
+    let entry = delivery.and_then(|delivery| app.directory.entry(delivery.destination));
+    let context = entry.map(|entry| entry.context());
+    answer(app.store.dead_letter_delivery(&id, context, app.now()).await?)
+}
+
+/// `POST /deliveries/{delivery_id}/cancel`
+pub(in super::super) async fn cancel(
+    State(app): State<Shared>,
+    Segments(id): Segments<String>,
+) -> Result<Json<Value>, ApiError> {
+    answer(app.store.cancel_delivery(&id, app.now()).await?)
+}
+
+fn answer(withdrawn: Withdrawn) -> Result<Json<Value>, ApiError> {
+    match withdrawn {
+        Withdrawn::Done => Ok(Json(json!({ "success": true }))),
+        Withdrawn::Missing => Err(ApiError::not_found("delivery not found")),
+        Withdrawn::NotPending(status) => {
+            let error = ApiError::new(StatusCode::CONFLICT, "the delivery is not pending");
+            Err(error.with_data(json!({ "status": status })))
+        }
+    }
+}

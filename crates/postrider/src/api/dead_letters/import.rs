@@ -1,0 +1,159 @@
+//! The import: lines of the archive's format become dead letters again.
+//!
+//! One bad line does not stop the others; each has its own result. Importing a file twice adds nothing, so whoever does
+//! not know how far an import came repeats it.
+
+use axum::Json;
+use axum::extract::State;
+use postrider_store::letter::{Imported, ImportedLetter};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::Shared;
+use super::super::error::ApiError;
+use super::super::extract::Body;
+use super::super::limits::{check_event_id, check_metadata};
+use crate::letters::line::Line;
+
+/// Lines of one request.
+const MAX_LINES: usize = 1_000;
+/// Attempts of one line.
+const MAX_ATTEMPTS: usize = 1_000;
+const MAX_TOPIC_BYTES: usize = 255;
+
+#[derive(Debug, Default, Serialize)]
+pub(in super::super) struct ImportAnswer {
+    imported: usize,
+    duplicates: usize,
+    refused: usize,
+    /// One for each line.
+    results: Vec<LineAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct LineAnswer {
+    /// Number of the line: 1 is the first.
+    line: usize,
+    status: &'static str,
+    /// Of the delivery that is a dead letter again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Why it is refused, in words that fit after the number of the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// `POST /dead-letters/import`
+pub(in super::super) async fn post(
+    State(app): State<Shared>,
+    Body(body): Body,
+) -> Result<Json<ImportAnswer>, ApiError> {
+    let lines: Vec<(usize, &[u8])> = body
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+        .map(|(at, line)| (at + 1, line))
+        .collect();
+    if !(1..=MAX_LINES).contains(&lines.len()) {
+        let text = format!("the body must have 1 to {MAX_LINES} lines");
+        return Err(ApiError::validation(vec![text]));
+    }
+    let mut answer = ImportAnswer::default();
+    let mut sound = Vec::with_capacity(lines.len());
+    for (line, text) in lines {
+        match read(text) {
+            Ok(letter) => sound.push((line, letter)),
+            Err(reason) => answer.refuse(line, reason),
+        }
+    }
+    let (numbers, letters): (Vec<usize>, Vec<ImportedLetter>) = sound.into_iter().unzip();
+    if !letters.is_empty() {
+        let imported = app.store.import_dead_letters(letters, app.now()).await?;
+        for (line, imported) in numbers.into_iter().zip(imported) {
+            answer.add(line, imported);
+        }
+    }
+    answer.results.sort_by_key(|result| result.line);
+    Ok(Json(answer))
+}
+
+impl ImportAnswer {
+    fn refuse(&mut self, line: usize, reason: String) {
+        self.refused += 1;
+        self.push(line, "refused", None, Some(reason));
+    }
+
+    fn add(&mut self, line: usize, imported: Imported) {
+        match imported {
+            Imported::Imported(id) => {
+                self.imported += 1;
+                self.push(line, "imported", Some(id), None);
+            }
+            Imported::Duplicate => {
+                self.duplicates += 1;
+                self.push(line, "duplicate", None, None);
+            }
+            Imported::TenantMissing => self.refuse(line, "has a tenant_id that does not exist".to_owned()),
+            Imported::DestinationMissing => {
+                self.refuse(
+                    line,
+                    "has a destination_id that its tenant does not have".to_owned(),
+                );
+            }
+            Imported::NoPlace => {
+                let text = "belongs to an event that its tenant has, without room for another delivery";
+                self.refuse(line, text.to_owned());
+            }
+        }
+    }
+
+    fn push(&mut self, line: usize, status: &'static str, id: Option<String>, reason: Option<String>) {
+        self.results.push(LineAnswer {
+            line,
+            status,
+            id,
+            reason,
+        });
+    }
+}
+
+/// A letter that may be stored, or everything that is wrong with it.
+fn read(text: &[u8]) -> Result<ImportedLetter, String> {
+    let line = Line::read(text).map_err(|error| error.to_string())?;
+    let mut faults = Vec::new();
+    check_event_id("event.id", &line.event.id, &mut faults);
+    check_metadata("event.metadata", &line.event.metadata, &mut faults);
+    if serde_json::from_slice::<&RawValue>(&line.event.data).is_err() {
+        faults.push("event.data_base64 must be a JSON document".to_owned());
+    }
+    let topic = &line.event.topic;
+    if topic.len() > MAX_TOPIC_BYTES || topic.chars().any(char::is_control) {
+        faults.push(format!(
+            "event.topic must be at most {MAX_TOPIC_BYTES} bytes without control characters"
+        ));
+    }
+    let attempts: Vec<_> = line.attempts().collect();
+    if attempts.len() > MAX_ATTEMPTS {
+        faults.push(format!("attempts must have at most {MAX_ATTEMPTS} items"));
+    }
+    if !faults.is_empty() {
+        return Err(format!("is refused: {}", faults.join("; ")));
+    }
+    let event = line.event;
+    Ok(ImportedLetter {
+        tenant_id: line.tenant_id,
+        destination_id: line.destination_id,
+        event_id: event.id,
+        topic: event.topic,
+        time: event.time,
+        metadata: event.metadata,
+        data: event.data,
+        retryable: event.eligible_for_retry,
+        reason: line.reason,
+        category: line.category,
+        attempts,
+        // Its custom headers are masked in a file: requests must not be made from it.
+        context: None,
+    })
+}

@@ -1,0 +1,101 @@
+//! A file of dead letters back into a server.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::super::client;
+use super::super::options::{Server, ServerArgs};
+use super::super::output::{Reported, complain, say};
+use crate::letters::archive::lines;
+
+/// Bytes and lines of one request of an import.
+const MAX_CHUNK_BYTES: usize = 4 << 20;
+const MAX_CHUNK_LINES: usize = 500;
+
+/// Options of `import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print the counts as JSON
+    #[arg(long)]
+    json: bool,
+    /// File to read, compressed or not; `-` is standard input
+    file: PathBuf,
+}
+
+/// What became of the lines.
+#[derive(Debug, Default)]
+struct Tally {
+    imported: u64,
+    duplicates: u64,
+    refused: u64,
+}
+
+pub(super) fn run(args: &ImportArgs) -> anyhow::Result<()> {
+    let server = args.server.server()?;
+    let source: Box<dyn io::BufRead> = if args.file == Path::new("-") {
+        Box::new(BufReader::new(io::stdin()))
+    } else {
+        let file = File::open(&args.file).with_context(|| format!("open {}", args.file.display()))?;
+        Box::new(BufReader::new(file))
+    };
+    let mut tally = Tally::default();
+    let (mut chunk, mut first, mut count) = (Vec::new(), 1, 0);
+    for line in lines(source).context("read the file")? {
+        let line = line.context("read the file to its end; what came before was imported")?;
+        if count > 0 && (chunk.len() + line.len() > MAX_CHUNK_BYTES || count == MAX_CHUNK_LINES) {
+            send(&server, std::mem::take(&mut chunk), first, &mut tally)?;
+            (first, count) = (first + count, 0);
+        }
+        chunk.extend_from_slice(&line);
+        chunk.push(b'\n');
+        count += 1;
+    }
+    if count > 0 {
+        send(&server, chunk, first, &mut tally)?;
+    }
+    let Tally {
+        imported,
+        duplicates,
+        refused,
+    } = tally;
+    if args.json {
+        say(&json!({ "imported": imported, "duplicates": duplicates, "refused": refused }).to_string())?;
+    } else {
+        say(&format!(
+            "{imported} imported, {duplicates} were there already, {refused} refused"
+        ))?;
+    }
+    if refused > 0 {
+        return Err(Reported(1).into());
+    }
+    Ok(())
+}
+
+fn send(server: &Server, chunk: Vec<u8>, first: usize, tally: &mut Tally) -> anyhow::Result<()> {
+    let answer = client::request(server, Method::POST, "/api/v1/dead-letters/import", chunk)
+        .and_then(|answer| answer.json())
+        .with_context(|| format!("import from line {first} on"))?;
+    let count = |name: &str| answer[name].as_u64().unwrap_or_default();
+    tally.imported += count("imported");
+    tally.duplicates += count("duplicates");
+    tally.refused += count("refused");
+    let refused = answer["results"].as_array().into_iter().flatten();
+    for result in refused.filter(|result| result["status"] == "refused") {
+        let place = result["line"].as_u64().map_or(first, |line| {
+            first + usize::try_from(line.saturating_sub(1)).unwrap_or_default()
+        });
+        let reason = result["reason"]
+            .as_str()
+            .map_or_else(|| Value::Null.to_string(), super::super::output::plain);
+        complain(&format!("line {place} {reason}"));
+    }
+    Ok(())
+}

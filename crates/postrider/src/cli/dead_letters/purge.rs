@@ -1,0 +1,70 @@
+//! Deleting dead letters.
+
+use anyhow::Context;
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::super::client;
+use super::super::confirm::confirm;
+use super::super::options::{Server, ServerArgs};
+use super::super::output::say;
+use super::super::progress::Progress;
+use super::filter::FilterArgs;
+
+/// Options of `purge`.
+#[derive(Debug, Args)]
+pub(super) struct PurgeArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Mean all of them; without it, at least one filter is needed
+    #[arg(long)]
+    all: bool,
+    /// Only say how many it would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    /// Print the server's last answer as it is
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
+    let server = args.server.server()?;
+    let counted = purge(&server, args, true).context("count dead letters")?;
+    let count = counted["count"].as_u64().unwrap_or_default();
+    if args.dry_run {
+        let text = format!("{count} dead letters would be deleted");
+        return Ok(say(&if args.json { counted.to_string() } else { text })?);
+    }
+    if count > 0 {
+        confirm(&format!("Delete {count} dead letters for ever?"), args.yes)?;
+    }
+    let mut progress = Progress::default();
+    let mut purged = 0;
+    // The server works for a bounded time on each request and says what is left.
+    loop {
+        let answer = purge(&server, args, false).context("purge dead letters")?;
+        purged += answer["purged"].as_u64().unwrap_or_default();
+        let remaining = answer["remaining"].as_u64().unwrap_or_default();
+        progress.draw(purged, purged + remaining, &format!("{purged} deleted"));
+        if remaining == 0 {
+            progress.end();
+            let text = format!("{purged} dead letters deleted");
+            let json = json!({ "purged": purged, "remaining": 0 });
+            return Ok(say(&if args.json { json.to_string() } else { text })?);
+        }
+    }
+}
+
+fn purge(server: &Server, args: &PurgeArgs, dry_run: bool) -> anyhow::Result<Value> {
+    let mut body = args.filter.body();
+    body.insert("dry_run".to_owned(), dry_run.into());
+    body.insert("all".to_owned(), args.all.into());
+    let body = Value::from(body).to_string().into_bytes();
+    client::request(server, Method::POST, "/api/v1/dead-letters/purge", body)?.json()
+}

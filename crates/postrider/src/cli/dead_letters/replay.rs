@@ -1,0 +1,75 @@
+//! Sending dead letters again: makes the job, then watches it.
+
+use anyhow::Context;
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::super::client;
+use super::super::options::ServerArgs;
+use super::super::output::{say, shown};
+use super::super::replays::{follow, told};
+use super::filter::FilterArgs;
+
+/// Options of `replay`.
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Mean all of them; without it, at least one filter is needed
+    #[arg(long)]
+    all: bool,
+    /// Send everything of the one destination since this time, delivered events too: for a receiver that lost its data
+    #[arg(long, value_name = "TIME")]
+    everything_since: Option<String>,
+    /// Deliveries per second and destination, 1 to 10000
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// Send by the destination's configuration of now, or by that of the time of death
+    #[arg(long, value_parser = ["current", "original"], default_value = "current")]
+    config: String,
+    /// Only say how many it would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not wait for its end
+    #[arg(long)]
+    detach: bool,
+    /// Print the server's answers as they are
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
+    let server = args.server.server()?;
+    let mut body = args.filter.body();
+    body.insert("all".to_owned(), args.all.into());
+    body.insert("dry_run".to_owned(), args.dry_run.into());
+    body.insert("rate_per_second".to_owned(), args.rate.into());
+    body.insert("config".to_owned(), json!(args.config));
+    if let Some(since) = &args.everything_since {
+        body.insert("since".to_owned(), json!(since));
+    }
+    let body = Value::from(body).to_string().into_bytes();
+    let answer = client::request(&server, Method::POST, "/api/v1/replays", body)
+        .and_then(|answer| answer.json())
+        .context("create the replay")?;
+    if args.dry_run {
+        let count = shown(&answer["count"]);
+        let text = format!("{count} deliveries would be sent again");
+        return Ok(say(&if args.json { answer.to_string() } else { text })?);
+    }
+    let id = answer["id"]
+        .as_str()
+        .context("read the id of the replay")?
+        .to_owned();
+    if args.detach {
+        return Ok(say(&if args.json {
+            answer.to_string()
+        } else {
+            told(&answer)
+        })?);
+    }
+    follow(&server, &id, args.json)
+}

@@ -1,0 +1,220 @@
+//! Deleting dead letters, ending pending deliveries by hand, and bringing dead letters back from a file.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::dead_letters::{DENIED, die, troubled};
+use super::server::Server;
+
+async fn count(server: &Server, query: &str) -> u64 {
+    let summary = server
+        .get(&format!("/dead-letters/summary?{query}"))
+        .await
+        .expect(200);
+    summary["count"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_purge_removes_what_the_filter_admits_and_says_so_before() {
+    let server = troubled().await;
+    let filter = json!({ "destination_id": "des_a", "code": 401, "dry_run": true });
+    let counted = server.post("/dead-letters/purge", filter).await.expect(200);
+    assert_eq!(counted, json!({ "dry_run": true, "count": 5 }));
+    assert_eq!(count(&server, "").await, 7, "nothing was removed");
+    let filter =
+        json!({ "destination_id": ["des_a"], "code": ["401"], "died_at": { "lt": "2026-01-01T00:00:06Z" } });
+    let purged = server.post("/dead-letters/purge", filter).await.expect(200);
+    assert_eq!(purged, json!({ "purged": 3, "remaining": 0 }));
+    assert_eq!(count(&server, "destination_id=des_a").await, 2);
+    let purged = server
+        .post("/dead-letters/purge", json!({ "all": true }))
+        .await
+        .expect(200);
+    assert_eq!(purged["purged"], 4);
+    assert_eq!(count(&server, "").await, 0);
+    let events = server.get("/events").await.expect(200);
+    assert_eq!(
+        events["models"].as_array().unwrap().len(),
+        7,
+        "events stay until retention takes them"
+    );
+}
+
+#[tokio::test]
+async fn what_destroys_is_read_strictly() {
+    let server = troubled().await;
+    let table = [
+        (json!({}), json!(["all must be true when there is no filter"])),
+        (
+            json!({ "dry_run": true }),
+            json!(["all must be true when there is no filter"]),
+        ),
+        (
+            json!({ "all": true, "code": 401 }),
+            json!(["all must not be true when there is a filter"]),
+        ),
+        (
+            json!({ "tenant_id": "", "destinaton_id": "des_a", "code": "4xx", "reason": ["bad"], "died_at": { "since": 1 } }),
+            json!([
+                "tenant_id must not be empty; leave it out to admit all",
+                "died_at.since is unknown; use gte, gt, lte or lt",
+                "reason must be one of: permanent_failure, exhausted_retries, expired, circuit_open, destination_disabled, blocked_address, invalid_payload, manual",
+                "code must be a status code from 100 to 999",
+                "destinaton_id is unknown",
+            ]),
+        ),
+        (
+            json!({ "tenant_id": 1.5, "all": "yes" }),
+            json!([
+                "all must be true or false",
+                "tenant_id must be a text or an array of texts"
+            ]),
+        ),
+    ];
+    for (body, faults) in table {
+        let refused = server.post("/dead-letters/purge", &body).await.expect(422);
+        assert_eq!(refused["data"], faults, "{body}");
+    }
+    assert_eq!(count(&server, "").await, 7);
+}
+
+#[tokio::test]
+async fn one_dead_letter_is_deleted_once() {
+    let server = troubled().await;
+    let id = server.get("/dead-letters").await.expect(200)["models"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let deleted = server.delete(&format!("/dead-letters/{id}")).await.expect(200);
+    assert_eq!(deleted, json!({ "success": true }));
+    server.delete(&format!("/dead-letters/{id}")).await.expect(404);
+    server.get(&format!("/deliveries/{id}")).await.expect(404);
+    assert_eq!(count(&server, "").await, 6);
+}
+
+#[tokio::test]
+async fn a_pending_delivery_is_ended_by_hand() {
+    let server = Server::start().await;
+    server.tenant().await;
+    server.destination("des_a", json!({})).await;
+    for id in ["e1", "e2"] {
+        server.publish(json!({ "id": id })).await;
+    }
+    let pending = server.get("/deliveries?dir=asc").await.expect(200);
+    let id = |at: usize| pending["models"][at]["id"].as_str().unwrap().to_owned();
+    let path = |at: usize, verb: &str| format!("/deliveries/{}/{verb}", id(at));
+    server.post(&path(0, "dead-letter"), "").await.expect(200);
+    let letter = server.get(&format!("/dead-letters/{}", id(0))).await.expect(200);
+    assert_eq!(
+        (&letter["reason"], &letter["category"]),
+        (&json!("manual"), &json!("not_attempted"))
+    );
+    assert_eq!(letter["context"]["destination"]["id"], "des_a");
+    server.post(&path(1, "cancel"), "").await.expect(200);
+    let canceled = server.get(&format!("/deliveries/{}", id(1))).await.expect(200);
+    assert_eq!(canceled["status"], "canceled");
+    for (at, status) in [(0, "dead"), (1, "canceled")] {
+        for verb in ["cancel", "dead-letter"] {
+            let refused = server.post(&path(at, verb), "").await.expect(409);
+            assert_eq!(refused["message"], "the delivery is not pending");
+            assert_eq!(refused["data"]["status"], status);
+        }
+    }
+    server.post("/deliveries/dlv_00/cancel", "").await.expect(404);
+    server
+        .post("/deliveries/dlv_00/dead-letter", "")
+        .await
+        .expect(404);
+}
+
+#[tokio::test]
+async fn an_exported_archive_comes_back_with_the_same_bytes() {
+    let server = troubled().await;
+    let exported = server.get("/dead-letters/export").await.body;
+    let purge = server.post("/dead-letters/purge", json!({ "all": true })).await;
+    assert_eq!(purge.expect(200)["purged"], 7);
+    let answer = server
+        .call(Method::POST, "/dead-letters/import", exported.clone())
+        .await
+        .expect(200);
+    assert_eq!(
+        (&answer["imported"], &answer["duplicates"], &answer["refused"]),
+        (&json!(7), &json!(0), &json!(0))
+    );
+    assert_eq!(answer["results"][6]["line"], 7);
+    let again = server
+        .call(Method::POST, "/dead-letters/import", exported.clone())
+        .await
+        .expect(200);
+    assert_eq!((&again["imported"], &again["duplicates"]), (&json!(0), &json!(7)));
+    let back = server.get("/dead-letters/export").await.body;
+    let known = |lines: &[u8]| -> Vec<Value> {
+        let lines = std::str::from_utf8(lines).unwrap().lines();
+        let mut lines: Vec<Value> = lines
+            .map(|line| {
+                let mut line: Value = serde_json::from_str(line).unwrap();
+                // An import is another death, and a delivery of its own; requests are not made from a masked configuration.
+                for field in ["id", "died_at", "created_at", "context"] {
+                    line[field].take();
+                }
+                line["event"]["accepted_at"].take();
+                line
+            })
+            .collect();
+        lines.sort_by_key(|line| line["event"]["id"].to_string());
+        lines
+    };
+    assert_eq!(known(&back), known(&exported));
+    let everything = String::from_utf8(back.to_vec()).unwrap();
+    assert_eq!(everything.lines().count(), 7);
+    assert!(
+        everything.contains("\"data_base64\":\"eyJuIjozfQ==\""),
+        "{everything}"
+    );
+}
+
+#[tokio::test]
+async fn a_bad_line_does_not_stop_the_others() {
+    let server = troubled().await;
+    let exported = server
+        .get("/dead-letters/export?destination_id=des_a")
+        .await
+        .text();
+    server
+        .post("/dead-letters/purge", json!({ "all": true }))
+        .await
+        .expect(200);
+    let lines: Vec<&str> = exported.lines().collect();
+    let body = [
+        lines[0].to_owned(),
+        "{\"format\":\"other\"}".to_owned(),
+        String::new(),
+        lines[1].replace("\"tenant_id\":\"acme\"", "\"tenant_id\":\"gone\""),
+        lines[2].replace("\"destination_id\":\"des_a\"", "\"destination_id\":\"gone\""),
+        // ff fe 80: an event must be JSON.
+        lines[3].replace("eyJuIjozfQ==", "//6A"),
+        "nonsense".to_owned(),
+        lines[4].to_owned(),
+    ]
+    .join("\n");
+    let answer = server.post("/dead-letters/import", body).await.expect(200);
+    assert_eq!((&answer["imported"], &answer["refused"]), (&json!(2), &json!(5)));
+    let reasons: Vec<String> = answer["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|result| result["status"] == "refused")
+        .map(|result| format!("{} {}", result["line"], result["reason"].as_str().unwrap()))
+        .collect();
+    let right = [
+        "2 has format \"other\"; this version reads \"postrider.dead_letter.v1\"",
+        "4 has a tenant_id that does not exist",
+        "5 has a destination_id that its tenant does not have",
+        "6 is refused: event.data_base64 must be a JSON document",
+        "7 is not a dead letter: expected ident at line 1 column 2",
+    ];
+    assert_eq!(reasons, right);
+    let refused = server.post("/dead-letters/import", "\n\n").await.expect(422);
+    assert_eq!(refused["data"], json!(["the body must have 1 to 1000 lines"]));
+    die(&server, "des_c", 1, DENIED).await;
+}
