@@ -15,7 +15,7 @@ use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadContext;
 use postrider_store::record::{NewAttempt, Next, Payload, Settlement, Timings};
 
-use super::{Freight, Parts};
+use super::{Freight, Parts, trouble};
 use crate::courier::{Parcel, Report};
 use crate::directory::Entry;
 use crate::directory::target::Target;
@@ -124,6 +124,9 @@ async fn send(
         number: delivery.progress.attempts.saturating_add(1),
         now: started_at,
     };
+    if let Some(cause) = waited_for {
+        parts.metrics.protection.delayed(cause);
+    }
     let report = AssertUnwindSafe(parts.courier.send(parcel))
         .catch_unwind()
         .await
@@ -154,7 +157,10 @@ async fn send(
     };
     count(parts, target, &delivery, &report, &next, now);
     if target.policy.disables(&report.outcome) {
-        let reason = "the receiver answered 410 Gone".to_owned();
+        let reason = format!(
+            "the receiver answered 410 Gone{}",
+            trouble::excerpt(&report.response_body)
+        );
         parts.directory.disable(delivery.destination, reason, now).await;
     }
     Done {
@@ -217,7 +223,7 @@ fn count(
 ) {
     parts
         .metrics
-        .attempt_finished(&target.name, report.outcome.category());
+        .attempt_finished(target.key, &target.name, report.outcome.category());
     match next {
         Next::Retry(plan, _) => parts.metrics.retry_planned(plan.delay),
         Next::Succeeded => parts
