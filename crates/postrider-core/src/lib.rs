@@ -15,6 +15,7 @@ pub mod header;
 pub mod id;
 pub mod outcome;
 pub mod policy;
+pub mod pulse;
 pub mod rate;
 pub mod rate_fields;
 pub mod replay;

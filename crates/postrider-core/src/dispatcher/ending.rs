@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 impl<P: Payload> Lane<P> {
     /// When the receiver has failed for as long as its owner is patient, and until when the breaker is open; `None`
     /// unless it is open and patience has an end.
-    fn given_up(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    pub(super) fn given_up(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let Gate::Open(probe_at) = self.breaker.gate(now) else {
             return None;
         };

@@ -8,6 +8,7 @@ use super::queue::{Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey, TenantKey};
+use crate::pulse::Pulse;
 use crate::rate::RateLimit;
 use crate::streak::Streak;
 use crate::time::Timestamp;
@@ -133,6 +134,8 @@ pub(super) struct Lane<P> {
     pub(super) breaker: Breaker,
     /// Failures since the last success.
     pub(super) streak: Streak,
+    /// How its latest attempts went; `None` before the first.
+    pub(super) pulse: Option<Box<Pulse>>,
     pub(super) rate: Option<Limit>,
     /// How fast replays may go; `None` while they are stopped.
     replays: Option<Limit>,
@@ -168,6 +171,7 @@ impl<P: Payload> Lane<P> {
             window: Window::new(window),
             breaker: Breaker::new(key.0.unsigned_abs()),
             streak: Streak::default(),
+            pulse: None,
             rate: None,
             replays: Some(Limit::new(REPLAYS_PER_SECOND)),
             patience: None,

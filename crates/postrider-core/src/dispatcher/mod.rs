@@ -10,6 +10,8 @@
 //! - *bounded*: requests out, results not committed, and deliveries queued have limits, and so has what a crash repeats;
 //! - *turns*: ready lanes start one delivery each, in turn.
 
+mod action;
+mod config;
 mod ending;
 mod lane;
 mod protection;
@@ -21,59 +23,20 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+pub use self::action::{Action, Finished, Load};
+pub use self::config::DispatcherConfig;
 use self::lane::{Blocked, Lane, Rest};
 pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
 use self::queue::Waiting;
 pub use self::tenants::Share;
 use self::tenants::{Tenants, Turns};
-pub use self::view::{LaneView, Standing};
-use crate::breaker::{BreakerConfig, Change};
-use crate::delivery::{DeadReason, DelayCause, PendingDelivery, WaitCause};
+pub use self::view::{Census, LaneView, Rank, Standing};
+use crate::breaker::Change;
+use crate::delivery::{DelayCause, PendingDelivery};
 use crate::id::{DeliveryKey, DestinationKey, TenantKey};
-use crate::outcome::Outcome;
-use crate::streak::StreakConfig;
 use crate::time::Timestamp;
-use crate::window::{Strain, WindowConfig};
-
-/// Bounds of the dispatcher.
-#[derive(Debug, Clone)]
-pub struct DispatcherConfig {
-    /// Requests out at a time, over all destinations. At least 1.
-    pub max_in_flight: usize,
-    /// Results not yet committed at a time. With `max_in_flight`, what a crash can repeat.
-    pub max_unsettled: usize,
-    /// Deliveries that wait in memory, over all lanes.
-    pub max_queued: usize,
-    /// Deliveries that wait in one lane.
-    pub max_lane: usize,
-    /// Payload bytes that wait in memory; beyond, deliveries wait without theirs.
-    pub max_payload_bytes: usize,
-    /// Reads of the store at a time.
-    pub max_refills: usize,
-    /// Concurrency of a destination.
-    pub window: WindowConfig,
-    /// Circuit breaker of a destination.
-    pub breaker: BreakerConfig,
-    /// Who is told of failures in a row, and when a destination is given up.
-    pub streak: StreakConfig,
-}
-
-impl Default for DispatcherConfig {
-    fn default() -> Self {
-        Self {
-            max_in_flight: 1_024,
-            max_unsettled: 4_096,
-            max_queued: 200_000,
-            max_lane: 1_024,
-            max_payload_bytes: 64 << 20,
-            max_refills: 4,
-            window: WindowConfig::default(),
-            breaker: BreakerConfig::default(),
-            streak: StreakConfig::default(),
-        }
-    }
-}
+use crate::window::Strain;
 
 /// A lane shrinks to this when memory is short, and no further.
 const MIN_LANE: usize = 16;
@@ -85,57 +48,6 @@ const REFILL_PAUSE: Duration = Duration::from_secs(1);
 const USELESS_READ_PAUSE: Duration = Duration::from_millis(50);
 /// A lane with nothing in it is forgotten after this.
 const LANE_IDLE: Duration = Duration::from_secs(600);
-
-/// What the engine is to do.
-#[derive(Debug)]
-pub enum Action<P> {
-    /// Send this delivery now; read its payload first when there is none. Last, what kept it when it is late.
-    Start(PendingDelivery, Option<P>, Option<WaitCause>),
-    /// This delivery ends now, as a dead letter with this reason and without an attempt. Its result is on its way to
-    /// the store; the dispatcher is told by [`Dispatcher::settled`].
-    End(PendingDelivery, DeadReason),
-    /// Read the earliest-due pending deliveries of this destination, except those named.
-    Refill {
-        /// The destination.
-        destination: DestinationKey,
-        /// Deliveries that are in memory.
-        skip: HashSet<DeliveryKey>,
-        /// Rows at most.
-        limit: usize,
-    },
-}
-
-/// How an attempt ended, as far as the lane is concerned.
-#[derive(Debug, Clone)]
-pub struct Finished<P> {
-    /// The delivery as it was started.
-    pub delivery: PendingDelivery,
-    /// What the attempt saw; `None` when none was made.
-    pub outcome: Option<Outcome>,
-    /// The policy called the outcome permanent.
-    pub permanent: bool,
-    /// From request to status line, or to the error.
-    pub latency: Duration,
-    /// No request to this destination before this.
-    pub hold_until: Option<Timestamp>,
-    /// The delivery with its next plan, when it stays pending; with its payload, if that should stay too.
-    pub again: Option<(PendingDelivery, Option<P>)>,
-    /// Whether a result is on its way to the store; the dispatcher is told by [`Dispatcher::settled`].
-    pub unsettled: bool,
-}
-
-/// Sizes, for metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Load {
-    /// Requests out.
-    pub in_flight: usize,
-    /// Results not committed.
-    pub unsettled: usize,
-    /// Deliveries that wait in memory.
-    pub queued: usize,
-    /// Lanes in memory.
-    pub lanes: usize,
-}
 
 /// All lanes. `P` is what travels with a delivery.
 #[derive(Debug)]
@@ -325,6 +237,10 @@ impl<P: Payload> Dispatcher<P> {
                     .window
                     .finished(outcome, latency, in_flight, &self.config.window);
                 learned.notice = lane.streak.finished(outcome, now, &self.config.streak);
+                let span = self.config.breaker.window;
+                lane.pulse
+                    .get_or_insert_default()
+                    .finished(outcome, latency, now, span);
                 if strain == Strain::None || lane.breaker.trouble().is_some() {
                     learned.change =
                         lane.breaker

@@ -3,9 +3,12 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::delivery::{Plan, Progress, Tier};
+use crate::breaker::BreakerConfig;
+use crate::delivery::{DeadReason, Plan, Progress, Tier, WaitCause};
 use crate::hash;
 use crate::id::{EventKey, TenantKey};
+use crate::outcome::Outcome;
+use crate::window::WindowConfig;
 
 #[path = "ending_tests.rs"]
 mod ending;

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::DispatcherConfig;
 use super::lane::{Blocked, Lane, Rest};
 use super::queue::Payload;
+use super::{Dispatcher, DispatcherConfig};
 use crate::breaker::{BreakerSnapshot, BreakerState};
 use crate::id::DestinationKey;
+use crate::pulse::Vitals;
 use crate::time::Timestamp;
 use crate::words::words;
 
@@ -73,6 +74,10 @@ pub struct LaneView {
     pub queued: usize,
     /// Whether the store may have more.
     pub more_in_store: bool,
+    /// From when on deliveries that are due while the breaker is open become dead letters; `None` when they wait.
+    pub gives_up_at: Option<Timestamp>,
+    /// How the latest attempts went, over the breaker's time of looking back.
+    pub vitals: Vitals,
     /// Due time of the first that waits in memory.
     pub next_due_at: Option<Timestamp>,
     /// Failures since the last success.
@@ -122,6 +127,11 @@ impl LaneView {
             in_flight: lane.in_flight,
             queued: lane.queue.len(),
             more_in_store: !matches!(lane.rest, Rest::None),
+            gives_up_at: lane.given_up(now).map(|(at, _)| at),
+            vitals: lane
+                .pulse
+                .as_ref()
+                .map_or_else(Vitals::default, |pulse| pulse.vitals(now, config.breaker.window)),
             next_due_at,
             failures: lane.streak.failures(),
             failing_since: lane.streak.since(),
@@ -153,9 +163,12 @@ impl LaneView {
                 until()
             ),
             Standing::Open => format!(
-                "Nothing is sent before {}, when one request goes out as a probe: the circuit breaker is open, because {}.",
+                "Nothing is sent before {}, when one request goes out as a probe: the circuit breaker is open, because {}.{}",
                 until(),
-                why()
+                why(),
+                self.gives_up_at.map_or_else(String::new, |at| format!(
+                    " From {at} on, deliveries that are due meanwhile become dead letters."
+                ))
             ),
             Standing::Probing if self.in_flight > 0 => format!(
                 "One request is out as a probe, and the others wait for its answer: the circuit breaker had opened, because {}.",
@@ -187,6 +200,81 @@ impl LaneView {
             },
             Standing::Flowing => "Deliveries flow.".to_owned(),
         }
+    }
+}
+
+/// How badly off a destination is, in one number; the greater, the worse. It changes only when something happens, not as
+/// time passes, so that a list in this order can be read page by page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Rank(u64);
+
+impl Rank {
+    /// Bits of a due time: milliseconds until the year 2039, later ones are as good as that.
+    const DUE_BITS: u32 = 41;
+    const FAILURE_BITS: u32 = 16;
+
+    /// Of a destination that is disabled: behind those that fail or are stopped, before all others.
+    pub const DISABLED: Self = Self(1 << (Self::DUE_BITS + Self::FAILURE_BITS + 2));
+
+    fn of<P: Payload>(lane: &Lane<P>, now: Timestamp) -> Self {
+        let stopped: u64 = match lane.breaker.state(now) {
+            BreakerState::Open => 3,
+            BreakerState::HalfOpen => 2,
+            BreakerState::Closed => lane.hold_until.is_some_and(|until| until > now).into(),
+        };
+        let failures = u64::from(lane.streak.failures()).min((1 << Self::FAILURE_BITS) - 1);
+        let furthest = (1 << Self::DUE_BITS) - 1;
+        let due = lane.queue.next_due().filter(|due| *due <= now);
+        let late = due.map_or(0, |due| {
+            let due = u64::try_from(due.as_millis()).unwrap_or(0);
+            furthest - due.min(furthest)
+        });
+        let is_troubled = stopped > 0 || failures > 0;
+        let class = u64::from(is_troubled) << 1;
+        let stopped = (class << 2 | stopped) << Self::FAILURE_BITS;
+        Self((stopped | failures) << Self::DUE_BITS | late)
+    }
+
+    /// For a cursor.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// From a cursor.
+    #[must_use]
+    pub const fn from_u64(rank: u64) -> Self {
+        Self(rank)
+    }
+}
+
+/// How many lanes are in which state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// By the breaker's state, in the order of [`BreakerState::ALL`].
+    pub breakers: [usize; BreakerState::ALL.len()],
+    /// Held by their receiver.
+    pub held: usize,
+}
+
+impl<P: Payload> Dispatcher<P> {
+    /// Every destination of which something is known, with its rank. Looks at every lane.
+    #[must_use]
+    pub fn ranks(&self, now: Timestamp) -> Vec<(DestinationKey, Rank)> {
+        let lanes = self.lanes.iter();
+        lanes.map(|(key, lane)| (*key, Rank::of(lane, now))).collect()
+    }
+
+    /// Counts lanes. Looks at every lane.
+    #[must_use]
+    pub fn census(&self, now: Timestamp) -> Census {
+        let mut census = Census::default();
+        for lane in self.lanes.values() {
+            let state = lane.breaker.state(now);
+            census.breakers[usize::from(state.code())] += 1;
+            census.held += usize::from(lane.hold_until.is_some_and(|until| until > now));
+        }
+        census
     }
 }
 

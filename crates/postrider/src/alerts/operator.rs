@@ -5,6 +5,7 @@
 //! its destination, whose address and secret come from the configuration.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +13,8 @@ use postrider_core::id::{DestinationKey, IdCodec, TenantKey};
 use postrider_core::time::Timestamp;
 use postrider_store::alerts::Alert;
 use postrider_store::record::{Credentials, Destination, NewEvent};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Webhook;
 use super::shape::{self, AlertShape};
@@ -23,6 +25,15 @@ use crate::directory::{Directory, Published};
 pub const TENANT: &str = "postrider.operator";
 /// Id of its destination.
 pub const DESTINATION: &str = "alerts";
+
+/// The body of a webhook, in the form that Standard Webhooks recommends.
+#[derive(Debug, Serialize)]
+struct OperatorNotice<'a> {
+    #[serde(rename = "type")]
+    topic: &'a str,
+    timestamp: Timestamp,
+    data: AlertShape<'a>,
+}
 
 /// Creates, changes or removes the destination, so that it is as configured. One that was disabled stays so.
 ///
@@ -85,26 +96,28 @@ fn draft(webhook: &Webhook, now: Timestamp) -> Destination {
 /// second attempt to publish it is a duplicate.
 pub(super) fn event(alert: &Alert, directory: &Directory, ids: &IdCodec) -> NewEvent {
     let topic = format!("alert.{}", shape::told(alert));
-    let data = json!({
-        "type": topic,
-        "timestamp": alert.updated_at,
-        "data": AlertShape::of(alert, ids),
-    });
+    let notice = OperatorNotice {
+        topic: &topic,
+        timestamp: alert.updated_at,
+        data: AlertShape::of(alert, ids),
+    };
     let published = Published {
         tenant_id: TENANT,
         topic: &topic,
         destination_id: Some(DESTINATION),
     };
+    // Only a filter would look at the document, and the destination has none.
     let destinations = directory
-        .match_event(published, || Ok::<_, std::convert::Infallible>(data.clone()))
+        .match_event(published, || Ok::<_, Infallible>(Value::Null))
         .unwrap_or_else(|never| match never {});
+    let data = serde_json::to_vec(&notice).expect("texts, numbers and times are JSON");
     NewEvent {
         tenant_id: TENANT.to_owned(),
         id: Some(format!("{}.{}", shape::id(alert, ids), alert.version)),
-        topic,
+        topic: topic.clone(),
         time: Some(alert.updated_at),
         metadata: BTreeMap::new(),
-        data: Bytes::from(data.to_string()),
+        data: Bytes::from(data),
         retryable: true,
         destinations,
     }

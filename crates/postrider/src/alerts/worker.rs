@@ -19,6 +19,8 @@ use crate::telemetry::supervisor::stopped;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// A look that takes long (millions of dead letters) is followed by so many times as long without one.
+const REST_FACTOR: u32 = 20;
 /// A store that does not do it is asked again after this.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Alerts that are published together.
@@ -105,8 +107,9 @@ impl Worker {
             self.take(notice, now).await?;
         }
         if Instant::now() >= *next_look {
+            let began = Instant::now();
             self.look().await?;
-            *next_look = Instant::now() + LOOK_EVERY;
+            *next_look = Instant::now() + LOOK_EVERY.max(began.elapsed() * REST_FACTOR);
         }
         self.publish().await
     }

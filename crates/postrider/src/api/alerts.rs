@@ -6,17 +6,21 @@ use axum::Json;
 use axum::extract::State;
 use postrider_core::words::UnknownWord;
 use postrider_store::alerts::AlertQuery;
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 
 use super::Shared;
 use super::cursor::List;
 use super::error::ApiError;
-use super::query::{Query, pagination};
+use super::json::raw;
+use super::query::{Models, Query, pagination};
 use crate::alerts::operator;
 use crate::alerts::shape::AlertShape;
 
 /// `GET /alerts`: those that fire first, then by when they were raised, the newest first.
-pub(super) async fn list(State(app): State<Shared>, mut query: Query) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list(
+    State(app): State<Shared>,
+    mut query: Query,
+) -> Result<Json<Models<Box<RawValue>>>, ApiError> {
     let ids = app.store.ids();
     let page = query.page(List::Alerts, ids)?;
     let kinds = words(&mut query, "kind");
@@ -33,12 +37,12 @@ pub(super) async fn list(State(app): State<Shared>, mut query: Query) -> Result<
     };
     let found = app.store.alerts(wanted).await?;
     let pagination = pagination(List::Alerts, ids, "time", page, &found);
-    let models: Vec<_> = found
+    let models = found
         .rows
         .iter()
-        .map(|alert| AlertShape::of(alert, ids))
-        .collect();
-    Ok(Json(json!({ "models": models, "pagination": pagination })))
+        .map(|alert| raw(&AlertShape::of(alert, ids)))
+        .collect::<Result<_, _>>()?;
+    Ok(Json(Models { models, pagination }))
 }
 
 /// Refuses what would change the tenant that alerts are sent by.

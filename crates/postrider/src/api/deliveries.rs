@@ -15,6 +15,7 @@ use super::error::ApiError;
 use super::extract::Segments;
 use super::query::{Models, Query, pagination};
 use super::retry_policies::assumed;
+use super::waiting::{Stops, WaitingAnswer};
 use super::{App, Shared};
 
 /// A delivery as it is answered.
@@ -36,6 +37,9 @@ pub(super) struct DeliveryAnswer {
     /// How the next attempt came to be planned; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_attempt: Option<PlanAnswer>,
+    /// What keeps it from being sent when it is due; absent when nothing does now.
+    #[serde(flatten)]
+    waiting: Option<WaitingAnswer>,
     eligible_for_retry: bool,
     created_at: Timestamp,
     ended_at: Option<Timestamp>,
@@ -85,8 +89,13 @@ pub(super) async fn list(
     query.finish()?;
     let found = app.store.deliveries(wanted).await?;
     let pagination = pagination(List::Deliveries, ids, "time", page, &found);
+    let stops = Stops::ask(&app, &found.rows).await;
+    let with_waiting = |delivery: Delivery| DeliveryAnswer {
+        waiting: stops.of(&delivery),
+        ..answer(delivery)
+    };
     Ok(Json(Models {
-        models: found.rows.into_iter().map(answer).collect(),
+        models: found.rows.into_iter().map(with_waiting).collect(),
         pagination,
     }))
 }
@@ -104,8 +113,10 @@ pub(super) async fn get(
     let found = app.store.delivery(&id).await?.filter(is_wanted);
     let delivery = found.ok_or_else(|| ApiError::not_found("delivery not found"))?;
     let forecast = forecast(&app, &delivery, word, &outcome);
+    let stops = Stops::ask(&app, std::slice::from_ref(&delivery)).await;
     Ok(Json(DeliveryAnswer {
         forecast,
+        waiting: stops.of(&delivery),
         ..answer(delivery)
     }))
 }
@@ -173,6 +184,7 @@ fn answer(delivery: Delivery) -> DeliveryAnswer {
             delay_ms: u64::try_from(plan.delay.as_millis()).unwrap_or(u64::MAX),
             delay_cause: plan.cause,
         }),
+        waiting: None,
         eligible_for_retry: delivery.retryable,
         created_at: delivery.created_at,
         ended_at: delivery.ended_at,

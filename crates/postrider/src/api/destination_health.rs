@@ -2,14 +2,17 @@
 //!
 //! The engine's loop answers from memory; only the page of one destination asks the store as well, how much waits.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use postrider_core::breaker::BreakerState;
-use postrider_core::dispatcher::{LaneView, Standing};
+use postrider_core::dispatcher::{LaneView, Rank, Standing};
+use postrider_core::id::{DestinationKey, IdCodec, IdKind};
+use postrider_core::pulse::Vitals;
 use postrider_core::time::Timestamp;
 use postrider_store::record::Backlog;
 use serde::Serialize;
@@ -39,6 +42,8 @@ struct HealthAnswer<'a> {
     hold_until: Option<Timestamp>,
     window: WindowAnswer,
     rate_limit_per_second: Option<NonZeroU32>,
+    tenant_rate_limit_per_second: Option<NonZeroU32>,
+    recent: RecentAnswer,
     in_flight: u32,
     pending: PendingAnswer,
     oldest_due_at: Option<Timestamp>,
@@ -64,6 +69,35 @@ struct WindowAnswer {
     size: u32,
     ceiling: u32,
     baseline_ms: Option<u64>,
+}
+
+/// The attempts of the time over which the breaker looks back.
+#[derive(Debug, Serialize)]
+struct RecentAnswer {
+    attempts: u32,
+    failures: u32,
+    /// Of 1.
+    failure_rate: Option<f64>,
+    p50_ms: Option<u64>,
+    p95_ms: Option<u64>,
+    p99_ms: Option<u64>,
+}
+
+impl From<Vitals> for RecentAnswer {
+    fn from(vitals: Vitals) -> Self {
+        let Vitals {
+            attempts, failures, ..
+        } = vitals;
+        let rate = f64::from(failures) / f64::from(attempts);
+        Self {
+            attempts,
+            failures,
+            failure_rate: (attempts > 0).then_some((rate * 1_000.0).round() / 1_000.0),
+            p50_ms: vitals.p50.map(millis),
+            p95_ms: vitals.p95.map(millis),
+            p99_ms: vitals.p99.map(millis),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -103,6 +137,8 @@ impl<'a> HealthAnswer<'a> {
                 baseline_ms: view.baseline.map(millis),
             },
             rate_limit_per_second: entry.target.rate_limit,
+            tenant_rate_limit_per_second: entry.target.share.rate_limit,
+            recent: view.vitals.into(),
             in_flight: view.in_flight,
             pending: PendingAnswer {
                 in_memory: view.queued,
@@ -144,27 +180,82 @@ pub(super) async fn reset(
     one(&app, &entry, &view).await
 }
 
-/// `GET /destinations/health`: destinations of all tenants, worst first. Those that fail or are stopped, then the
-/// disabled ones, then others that something waits for.
+/// Where a destination stands in the list: the worse, the earlier; among equals by age.
+type Place = (Reverse<Rank>, DestinationKey);
+
+/// `GET /destinations/health`: the destinations of all tenants, worst first. Those that fail or are stopped, then the
+/// disabled ones, then others that something waits for, then the rest.
 pub(super) async fn list(State(app): State<Shared>, mut query: Query) -> Result<Json<Value>, ApiError> {
     let limit = limit(&mut query);
+    let after = after(&mut query, app.store.ids());
     query.finish()?;
-    let views = app.engine.worst(limit).await?;
+    let ranks: HashMap<_, _> = app.engine.ranks().await?.into_iter().collect();
+    let rank = |key, disabled| {
+        let known: Rank = ranks.get(&key).copied().unwrap_or_default();
+        Reverse(if disabled {
+            known.max(Rank::DISABLED)
+        } else {
+            known
+        })
+    };
+    let all = app.directory.all().into_iter();
+    let places = all.map(|(key, disabled)| (rank(key, disabled), key));
+    let mut places: Vec<Place> = places
+        .filter(|place| after.is_none_or(|after| *place > after))
+        .collect();
+    let more = places.len() > limit;
+    if more {
+        places.select_nth_unstable(limit);
+        places.truncate(limit);
+    }
+    places.sort_unstable();
+    let next = places
+        .last()
+        .filter(|_| more)
+        .map(|last| cursor(*last, app.store.ids()));
+    let views = app
+        .engine
+        .views(places.iter().map(|(_, key)| *key).collect())
+        .await?;
     let now = app.now();
-    let (mut views, well): (Vec<_>, Vec<_>) = views.into_iter().partition(is_troubled);
-    let known: HashSet<_> = views.iter().map(|view| view.destination).collect();
-    let mut disabled = app.directory.disabled(limit);
-    disabled.retain(|key| !known.contains(key));
-    views.extend(app.engine.views(disabled).await?);
-    let known: HashSet<_> = views.iter().map(|view| view.destination).collect();
-    views.extend(well.into_iter().filter(|view| !known.contains(&view.destination)));
-    views.truncate(limit);
     let models = views
         .iter()
         .filter_map(|view| Some((app.directory.entry(view.destination)?, view)))
         .map(|(entry, view)| HealthAnswer::new(&entry, view, None, now).into_value())
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Json(json!({ "models": models })))
+    let pagination = json!({ "limit": limit, "next": next });
+    Ok(Json(json!({ "models": models, "pagination": pagination })))
+}
+
+/// Prefix of the list's cursors.
+const CURSOR: &str = "hlt_";
+
+/// Rank and key, each as ids are encoded, so that only what was issued here decodes.
+fn cursor((Reverse(rank), key): Place, ids: &IdCodec) -> String {
+    let rank = i64::try_from(rank.as_u64()).unwrap_or(i64::MAX);
+    let part = |kind: IdKind, key| ids.encode(kind, key).replacen(kind.prefix(), "", 1);
+    format!(
+        "{CURSOR}{}.{}",
+        part(IdKind::Event, rank),
+        part(IdKind::Delivery, key.0)
+    )
+}
+
+fn after(query: &mut Query, ids: &IdCodec) -> Option<Place> {
+    let text = query.one("next")?;
+    let decoded = text.strip_prefix(CURSOR).and_then(|parts| {
+        let (rank, key) = parts.split_once('.')?;
+        let part = |kind: IdKind, hex: &str| ids.decode(kind, &format!("{}{hex}", kind.prefix()));
+        let rank = u64::try_from(part(IdKind::Event, rank)?).ok()?;
+        Some((
+            Reverse(Rank::from_u64(rank)),
+            DestinationKey(part(IdKind::Delivery, key)?),
+        ))
+    });
+    if decoded.is_none() {
+        query.fault("next", "must be a cursor of this list");
+    }
+    decoded
 }
 
 async fn one(app: &App, entry: &Entry, view: &LaneView) -> Result<Json<Value>, ApiError> {
@@ -183,10 +274,6 @@ fn explanation(entry: &Entry, view: &LaneView) -> String {
         Err(reason) => format!("Nothing can be sent, because the destination is no longer valid: {reason}."),
         Ok(_) => view.explanation(),
     }
-}
-
-fn is_troubled(view: &LaneView) -> bool {
-    view.opening.is_some() || view.hold_until.is_some() || view.failures > 0
 }
 
 fn limit(query: &mut Query) -> usize {

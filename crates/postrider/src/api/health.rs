@@ -122,6 +122,10 @@ fn reason(error: &StoreError) -> String {
 pub(super) async fn metrics(State(app): State<Shared>) -> Result<Response, ApiError> {
     let now = app.now();
     let stats = app.store.stats(now).await?;
+    let (labels, keys): (Vec<_>, Vec<_>) = app.metrics.labelled().into_iter().unzip();
+    let answered = app.engine.census(keys).await.ok();
+    let lanes = answered.map(|(census, views)| (census, labels.into_iter().zip(views).collect()));
+    app.metrics.protection.show(lanes);
     Ok((
         [(header::CONTENT_TYPE, CONTENT_TYPE)],
         app.metrics.encode(&stats, now),

@@ -32,6 +32,7 @@ mod retry;
 mod retry_policies;
 mod secrets;
 mod tenants;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;

@@ -101,8 +101,14 @@ impl Index {
     }
 
     pub(super) fn disabled(&self) -> impl Iterator<Item = DestinationKey> {
-        let disabled = self.entries.iter().filter(|(_, entry)| entry.target.disabled);
-        disabled.map(|(key, _)| *key)
+        self.all().filter(|(_, disabled)| *disabled).map(|(key, _)| key)
+    }
+
+    /// Every destination, and whether it is disabled.
+    pub(super) fn all(&self) -> impl Iterator<Item = (DestinationKey, bool)> {
+        self.entries
+            .iter()
+            .map(|(key, entry)| (*key, entry.target.disabled))
     }
 
     /// The destinations whose retry policy is this JSON text.

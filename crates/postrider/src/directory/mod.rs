@@ -200,10 +200,10 @@ impl Directory {
         self.index.read().entry(key).cloned()
     }
 
-    /// Some of the disabled destinations, `limit` at most. Looks at all of them.
+    /// Every destination, and whether it is disabled, in no order.
     #[must_use]
-    pub fn disabled(&self, limit: usize) -> Vec<DestinationKey> {
-        self.index.read().disabled().take(limit).collect()
+    pub fn all(&self) -> Vec<(DestinationKey, bool)> {
+        self.index.read().all().collect()
     }
 
     /// Some of the destinations that were disabled, but not by request, with the reasons; `limit` at most. Looks at all.

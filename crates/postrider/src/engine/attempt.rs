@@ -124,6 +124,9 @@ async fn send(
         number: delivery.progress.attempts.saturating_add(1),
         now: started_at,
     };
+    if let Some(cause) = waited_for {
+        parts.metrics.protection.delayed(cause);
+    }
     let report = AssertUnwindSafe(parts.courier.send(parcel))
         .catch_unwind()
         .await
@@ -217,7 +220,7 @@ fn count(
 ) {
     parts
         .metrics
-        .attempt_finished(&target.name, report.outcome.category());
+        .attempt_finished(target.key, &target.name, report.outcome.category());
     match next {
         Next::Retry(plan, _) => parts.metrics.retry_planned(plan.delay),
         Next::Succeeded => parts

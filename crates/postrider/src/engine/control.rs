@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::dispatcher::LaneView;
+use postrider_core::dispatcher::{Census, LaneView, Rank};
 use postrider_core::id::DestinationKey;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout;
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) enum Command {
     Views(Vec<DestinationKey>, oneshot::Sender<Vec<LaneView>>),
     Worst(usize, oneshot::Sender<Vec<LaneView>>),
+    Ranks(oneshot::Sender<Vec<(DestinationKey, Rank)>>),
+    Census(Vec<DestinationKey>, oneshot::Sender<(Census, Vec<LaneView>)>),
     Reset(DestinationKey, oneshot::Sender<LaneView>),
     Changed(DestinationKey, Reason),
     PoliciesChanged,
@@ -105,6 +107,25 @@ impl Control {
     /// When no loop answers.
     pub async fn worst(&self, limit: usize) -> Result<Vec<LaneView>, EngineAway> {
         self.ask(|answer| Command::Worst(limit, answer)).await
+    }
+
+    /// How badly off every destination is of which something is known.
+    ///
+    /// # Errors
+    /// When no loop answers.
+    pub async fn ranks(&self) -> Result<Vec<(DestinationKey, Rank)>, EngineAway> {
+        self.ask(Command::Ranks).await
+    }
+
+    /// Counts of all, and the views of some, of one moment.
+    ///
+    /// # Errors
+    /// When no loop answers.
+    pub async fn census(
+        &self,
+        destinations: Vec<DestinationKey>,
+    ) -> Result<(Census, Vec<LaneView>), EngineAway> {
+        self.ask(|answer| Command::Census(destinations, answer)).await
     }
 
     /// Closes a destination's breaker, ends its hold and forgets its failures in a row; answers how it is then.

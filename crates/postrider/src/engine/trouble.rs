@@ -12,6 +12,7 @@ use postrider_store::record::{NewAttempt, Next, Settlement};
 use super::control::{Command, Reason};
 use super::run::Run;
 use crate::alerts::notice::What;
+use crate::telemetry::protection::Closed;
 
 /// Bytes of an answer that a reason quotes.
 const MAX_QUOTED: usize = 200;
@@ -31,10 +32,12 @@ impl Run {
                 tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");
                 let opened = What::BreakerOpened(reason.clone());
                 self.parts.notices.send(destination, opened);
+                self.count_opened(destination, now);
             }
             Change::Closed => {
                 tracing::info!(destination = %self.name(destination), "circuit breaker closed");
                 self.parts.notices.send(destination, What::BreakerClosed);
+                self.parts.metrics.protection.closed(Closed::ByProbe);
             }
         }
         let notice = learned.notice;
@@ -79,6 +82,13 @@ impl Run {
             Command::Worst(limit, answer) => {
                 let _ = answer.send(self.dispatcher.worst(limit, now));
             }
+            Command::Ranks(answer) => {
+                let _ = answer.send(self.dispatcher.ranks(now));
+            }
+            Command::Census(destinations, answer) => {
+                let views = destinations.iter().map(|key| self.dispatcher.view(*key, now));
+                let _ = answer.send((self.dispatcher.census(now), views.collect()));
+            }
             Command::Changed(destination, reason) => {
                 if self.dispatcher.has_lane(destination) {
                     self.agree(destination);
@@ -101,12 +111,21 @@ impl Run {
                 if self.dispatcher.reset(destination, now) == Change::Closed {
                     tracing::info!(destination = %self.name(destination), "circuit breaker closed by request");
                     self.parts.notices.send(destination, What::BreakerClosed);
+                    self.parts.metrics.protection.closed(Closed::OnRequest);
                 }
                 if self.kept.contains(&destination) {
                     self.keep(destination, true);
                 }
                 let _ = answer.send(self.dispatcher.view(destination, now));
             }
+        }
+    }
+
+    /// A probe that failed opens it again, which is the same opening.
+    fn count_opened(&self, destination: DestinationKey, now: Timestamp) {
+        let opening = self.dispatcher.view(destination, now).opening;
+        if let Some(opening) = opening.filter(|opening| opening.opened_at == opening.failing_since) {
+            self.parts.metrics.protection.opened(opening.reason.kind);
         }
     }
 

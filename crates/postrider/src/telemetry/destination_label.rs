@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use parking_lot::Mutex;
+use postrider_core::id::DestinationKey;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
 use prometheus_client::collector::Collector;
@@ -48,6 +49,8 @@ impl Default for MetricsConfig {
 struct Counts {
     by_category: [u64; CATEGORIES],
     recent: u64,
+    /// Whose they are, when they are one destination's.
+    key: Option<DestinationKey>,
 }
 
 impl Counts {
@@ -93,18 +96,17 @@ impl AttemptsByDestination {
     }
 
     /// One attempt of a delivery to this destination ended so.
-    pub fn count(&self, destination: &str, category: Category) {
+    pub fn count(&self, key: DestinationKey, destination: &str, category: Category) {
         let mut table = self.table.lock();
         if !self.config.destination_label {
             table.rest.count(category);
         } else if let Some(counts) = table.labelled.get_mut(destination) {
             counts.count(category);
+            counts.key = Some(key);
         } else if table.labelled.len() < self.config.destination_top {
-            table
-                .labelled
-                .entry(destination.into())
-                .or_default()
-                .count(category);
+            let counts = table.labelled.entry(destination.into()).or_default();
+            counts.count(category);
+            counts.key = Some(key);
         } else {
             table.rest.count(category);
             let limit = self.config.destination_top * CANDIDATES_PER_PLACE;
@@ -114,6 +116,18 @@ impl AttemptsByDestination {
                 table.candidates.insert(destination.into(), 1);
             }
         }
+    }
+
+    /// Every label of one destination, in order; none when destinations have no labels.
+    #[must_use]
+    pub fn labels(&self) -> Vec<(String, DestinationKey)> {
+        let table = self.table.lock();
+        let labelled = table.labelled.iter();
+        let mut labels: Vec<_> = labelled
+            .filter_map(|(label, counts)| Some((label.to_string(), counts.key?)))
+            .collect();
+        labels.sort_unstable();
+        labels
     }
 
     /// Gives places to those who were busy, if the last time is a minute ago.
@@ -226,7 +240,7 @@ mod tests {
 
     fn many(attempts: &AttemptsByDestination, destination: &str, times: u32) {
         for _ in 0..times {
-            attempts.count(destination, Category::Success);
+            attempts.count(DestinationKey(1), destination, Category::Success);
         }
     }
 
@@ -267,7 +281,7 @@ mod tests {
     fn candidates_are_bounded() {
         let attempts = small();
         for n in 0..1_000 {
-            attempts.count(&format!("des_{n}"), Category::Timeout);
+            attempts.count(DestinationKey(n), &format!("des_{n}"), Category::Timeout);
         }
         assert_eq!(attempts.table.lock().candidates.len(), 8);
     }

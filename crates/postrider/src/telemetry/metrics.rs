@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use postrider_core::alert::AlertKind;
 use postrider_core::delivery::DeadReason;
+use postrider_core::id::DestinationKey;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
 use postrider_store::record::{Ended, Stats};
@@ -25,6 +26,7 @@ use prometheus_client::registry::{Metric, Registry};
 pub use super::destination_label::MetricsConfig;
 use super::destination_label::{AttemptsByDestination, AttemptsCollector};
 use super::process::ProcessCollector;
+use super::protection::ProtectionMetrics;
 
 /// `Content-Type` of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
@@ -64,6 +66,8 @@ pub struct Metrics {
     final_status: Family<ByLabel, Counter>,
     publishes: Family<ByLabel, Counter>,
     restarts: Family<ByLabel, Counter>,
+    /// What protects receivers.
+    pub protection: ProtectionMetrics,
     engine: EngineHandles,
     store: StoreHandles,
 }
@@ -139,6 +143,7 @@ impl Metrics {
             final_status: Family::default(),
             publishes: Family::default(),
             restarts: Family::default(),
+            protection: ProtectionMetrics::default(),
             engine: EngineHandles::default(),
             store: StoreHandles::default(),
         };
@@ -153,6 +158,7 @@ impl Metrics {
         for kind in AlertKind::ALL {
             metrics.alerts_firing(*kind, 0);
         }
+        metrics.protection.register(&mut metrics.registry);
         metrics.register_deliveries();
         metrics.register_gauges();
         metrics
@@ -249,8 +255,14 @@ impl Metrics {
     }
 
     /// An attempt of a delivery to this destination (`tenant/destination`) ended.
-    pub fn attempt_finished(&self, destination_id: &str, outcome: Category) {
-        self.attempts.count(destination_id, outcome);
+    pub fn attempt_finished(&self, key: DestinationKey, label: &str, outcome: Category) {
+        self.attempts.count(key, label, outcome);
+    }
+
+    /// The destinations that have a label of their own.
+    #[must_use]
+    pub fn labelled(&self) -> Vec<(String, DestinationKey)> {
+        self.attempts.labels()
     }
 
     /// The policy planned another attempt after this delay.
@@ -452,9 +464,9 @@ mod tests {
     #[test]
     fn a_scrape_has_names_labels_and_values() {
         let metrics = Metrics::default();
-        metrics.attempt_finished("des_1", Category::Success);
-        metrics.attempt_finished("des_1", Category::Success);
-        metrics.attempt_finished("des_1", Category::Http5xx);
+        metrics.attempt_finished(DestinationKey(1), "des_1", Category::Success);
+        metrics.attempt_finished(DestinationKey(1), "des_1", Category::Success);
+        metrics.attempt_finished(DestinationKey(1), "des_1", Category::Http5xx);
         metrics.retry_planned(Duration::from_millis(1_500));
         metrics.delivery_ended("succeeded", Duration::from_millis(30));
         metrics.delivery_ended("exhausted_retries", Duration::from_secs(86_400));
@@ -556,7 +568,7 @@ mod tests {
     #[test]
     fn the_text_is_valid_exposition() {
         let metrics = Metrics::default();
-        metrics.attempt_finished("odd\"id\\with\nall", Category::Dns);
+        metrics.attempt_finished(DestinationKey(1), "odd\"id\\with\nall", Category::Dns);
         let text = scrape(&metrics);
         shows(
             &text,
@@ -577,13 +589,69 @@ mod tests {
     }
 
     #[test]
+    fn protection_is_told_in_the_words_of_the_health_answers() {
+        use postrider_core::breaker::OpenKind;
+        use postrider_core::delivery::WaitCause;
+        use postrider_core::dispatcher::{Census, Dispatcher, DispatcherConfig, Payload};
+
+        use crate::telemetry::protection::Closed;
+
+        #[derive(Clone)]
+        struct Nothing;
+        impl Payload for Nothing {
+            fn bytes(&self) -> usize {
+                0
+            }
+        }
+        let metrics = Metrics::default();
+        metrics.attempt_finished(DestinationKey(7), "des_7", Category::Timeout);
+        assert_eq!(metrics.labelled(), [("des_7".to_owned(), DestinationKey(7))]);
+        metrics.protection.opened(OpenKind::Misconfigured);
+        metrics.protection.closed(Closed::ByProbe);
+        metrics.protection.delayed(WaitCause::Hold);
+        let unknown = scrape(&metrics);
+        assert!(
+            !unknown.contains("postrider_destinations"),
+            "nothing is known without the engine"
+        );
+        let view =
+            Dispatcher::<Nothing>::new(DispatcherConfig::default()).view(DestinationKey(7), Timestamp::EPOCH);
+        let census = Census {
+            breakers: [5, 2, 1],
+            held: 3,
+        };
+        metrics
+            .protection
+            .show(Some((census, vec![("des_7".to_owned(), view)])));
+        let text = scrape(&metrics);
+        for line in [
+            r#"postrider_breaker_opened_total{reason="misconfigured"} 1"#,
+            r#"postrider_breaker_opened_total{reason="failures"} 0"#,
+            r#"postrider_breaker_closed_total{reason="probe"} 1"#,
+            r#"postrider_breaker_closed_total{reason="request"} 0"#,
+            r#"postrider_deliveries_delayed_total{cause="hold"} 1"#,
+            r#"postrider_deliveries_delayed_total{cause="breaker"} 0"#,
+            r#"postrider_destinations{breaker_state="closed"} 5"#,
+            r#"postrider_destinations{breaker_state="open"} 2"#,
+            r#"postrider_destinations{breaker_state="half_open"} 1"#,
+            "postrider_destinations_held 3",
+            r#"postrider_destination_breaker_state{destination="des_7"} 0"#,
+            r#"postrider_destination_held{destination="des_7"} 0"#,
+            r#"postrider_destination_window{destination="des_7"} 4"#,
+            r#"postrider_destination_in_flight{destination="des_7"} 0"#,
+        ] {
+            shows(&text, line);
+        }
+    }
+
+    #[test]
     fn without_destination_label_there_is_none() {
         let metrics = Metrics::new(MetricsConfig {
             destination_label: false,
             ..MetricsConfig::default()
         });
-        metrics.attempt_finished("des_1", Category::Timeout);
-        metrics.attempt_finished("des_2", Category::Timeout);
+        metrics.attempt_finished(DestinationKey(1), "des_1", Category::Timeout);
+        metrics.attempt_finished(DestinationKey(1), "des_2", Category::Timeout);
         let text = scrape(&metrics);
         shows(&text, r#"postrider_delivery_attempts_total{outcome="timeout"} 2"#);
         assert!(!text.contains("des_1"));

@@ -5,4 +5,5 @@ pub mod health;
 pub mod log;
 pub mod metrics;
 pub mod process;
+pub mod protection;
 pub mod supervisor;

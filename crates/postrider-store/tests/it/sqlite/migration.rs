@@ -59,8 +59,7 @@ fn take_back(directory: &Path) {
         CREATE INDEX dead_destination ON dead(destination);
         DROP INDEX pending_context;
         ALTER TABLE pending DROP COLUMN context;
-        UPDATE destination SET config = json_set(config, '$.custom_headers', printf('%.*c', 3000, '-') || 'canary_in_clear')
-            WHERE id = 'des_1';
+        UPDATE destination SET config = json_set(config, '$.custom_headers', printf('%.*c', 3000, '-') || 'canary_in_clear');
         UPDATE meta SET value = 3 WHERE name = 'schema_version';
         PRAGMA wal_checkpoint(TRUNCATE);
         "#,

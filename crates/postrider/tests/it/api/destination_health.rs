@@ -110,6 +110,10 @@ async fn an_open_breaker_says_why_until_when_and_what_waits() {
     assert_eq!(idle["explanation"], "Nothing waits.");
     assert_eq!(idle["breaker"]["state"], "closed");
     assert_eq!(
+        idle["recent"],
+        json!({ "attempts": 0, "failures": 0, "failure_rate": null, "p50_ms": null, "p95_ms": null, "p99_ms": null })
+    );
+    assert_eq!(
         idle["window"],
         json!({ "size": 1, "ceiling": 1, "baseline_ms": null })
     );
@@ -133,6 +137,11 @@ async fn an_open_breaker_says_why_until_when_and_what_waits() {
             "state": "open", "trigger": "failures", "reason": reason, "opened_at": "2026-01-01T00:00:00.000Z",
             "next_probe_at": until, "failed_probes": 0,
         })
+    );
+    // The receiver answers at once: within the first step, which ends at 1 ms.
+    assert_eq!(
+        open["recent"],
+        json!({ "attempts": 5, "failures": 5, "failure_rate": 1.0, "p50_ms": 1, "p95_ms": 1, "p99_ms": 1 })
     );
     assert_eq!(open["pending"]["in_store"], 10);
     assert_eq!(open["consecutive_failures"], 5);
@@ -179,16 +188,100 @@ async fn the_list_of_all_begins_with_the_worst() {
     let list = server.get("/destinations/health").await.expect(200);
     assert_eq!(
         ids(&list),
-        [(json!("open"), json!("open")), (json!("off"), json!("disabled"))]
+        [
+            (json!("open"), json!("open")),
+            (json!("off"), json!("disabled")),
+            (json!("fine"), json!("idle"))
+        ]
     );
+    assert_eq!(list["pagination"], json!({ "limit": 100, "next": null }));
     let off = &list["models"][1];
     assert_eq!(
         off["explanation"],
         "Nothing is sent, because the destination is disabled since 2026-01-01T00:00:00.000Z: disabled by request."
     );
-    let list = server.get("/destinations/health?limit=1").await.expect(200);
-    assert_eq!(ids(&list).len(), 1);
     server.get("/destinations/health?limit=0").await.expect(422);
+}
+
+#[tokio::test]
+async fn pages_of_the_list_join_without_gap_or_repeat() {
+    let (server, _engine) = start().await;
+    for n in 0..7 {
+        server.destination(&format!("des_{n}"), json!({})).await;
+    }
+    server.put(&format!("{PATH}/des_5/disable"), "").await.expect(200);
+    publish(&server, "des_3", 5).await;
+    until_status(&server, "des_3", "open").await;
+    let mut seen = Vec::new();
+    let mut path = "/destinations/health?limit=2".to_owned();
+    for _ in 0..4 {
+        let page = server.get(&path).await.expect(200);
+        let models = page["models"].as_array().unwrap();
+        assert!(models.len() <= 2);
+        seen.extend(
+            models
+                .iter()
+                .map(|model| model["destination_id"].as_str().unwrap().to_owned()),
+        );
+        // A destination that comes later is the last of all, so it belongs to the last page.
+        if seen.len() == 2 {
+            server.destination("des_7", json!({})).await;
+        }
+        let Some(next) = page["pagination"]["next"].as_str() else {
+            break;
+        };
+        path = format!("/destinations/health?limit=2&next={next}");
+    }
+    assert_eq!(
+        seen,
+        [
+            "des_3", "des_5", "des_0", "des_1", "des_2", "des_4", "des_6", "des_7"
+        ]
+    );
+    for wrong in ["hlt_", "x", "hlt_0.0", "evt_00"] {
+        server
+            .get(&format!("/destinations/health?next={wrong}"))
+            .await
+            .expect(422);
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_says_what_it_waits_for_and_until_when() {
+    let (server, _engine) = start().await;
+    for id in ["open", "off", "fine"] {
+        server.destination(id, json!({})).await;
+    }
+    publish(&server, "open", 10).await;
+    let health = until_status(&server, "open", "open").await;
+    server.put(&format!("{PATH}/off/disable"), "").await.expect(200);
+    publish(&server, "off", 1).await;
+    let list = server
+        .get("/deliveries?destination_id=open&status=pending")
+        .await
+        .expect(200);
+    let models = list["models"].as_array().unwrap();
+    assert_eq!(models.len(), 10);
+    let waiting = models
+        .iter()
+        .filter(|model| model["waiting_for"] == "breaker" && model["waiting_until"] == health["until"])
+        .count();
+    assert_eq!(
+        waiting, 10,
+        "those that failed are due again before the probe may go: {list}"
+    );
+    let id = models[0]["id"].as_str().unwrap();
+    let one = server.get(&format!("/deliveries/{id}")).await.expect(200);
+    assert_eq!(
+        (&one["waiting_for"], &one["waiting_until"]),
+        (&json!("breaker"), &health["until"])
+    );
+    let dead = server.get("/deliveries?destination_id=off").await.expect(200);
+    assert_eq!(
+        dead["models"][0].get("waiting_for"),
+        None,
+        "what has ended waits for nothing"
+    );
 }
 
 #[tokio::test]

@@ -175,3 +175,27 @@ fn a_file_that_is_no_database_is_one_line_and_left_alone() {
     assert_eq!(doctor.code, Some(1));
     assert!(doctor.stdout.contains("\nfail  database: "), "{doctor:?}");
 }
+
+#[test]
+fn a_webhook_for_alerts_that_the_guard_refuses_is_one_line() {
+    let folder = Folder::new();
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let config = format!("[alerts]\nwebhook_url = 'http://10.1.2.3/in'\nwebhook_secret = '{secret}'\n");
+    folder.file("p.toml", &config);
+    let ended = folder.run(&[
+        "serve",
+        "--config",
+        "p.toml",
+        "--api-key",
+        "some-key",
+        "--data-dir",
+        "data",
+    ]);
+    refused(
+        &ended,
+        1,
+        "take alerts.webhook_url of the configuration: accept the change: config.url is not allowed: the address 10.1.2.3",
+        "an operator can allow it by its block",
+    );
+    assert!(!ended.stderr.contains(secret), "{ended:?}");
+}

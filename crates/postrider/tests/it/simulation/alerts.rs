@@ -1,6 +1,7 @@
 //! Alerts on paused time, with the real engine: raised once, cleared by themselves, the same after a restart.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postrider::alerts::{self, AlertsConfig, Thresholds, Webhook, operator};
@@ -163,6 +164,35 @@ async fn a_breaker_that_opens_is_told_once_and_cleared_when_it_closes() {
         (raised.key, 2, raised.since)
     );
     assert!(cleared.cleared_at.unwrap() >= START.plus(Duration::from_secs(300)));
+    watch.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alert_that_cannot_be_kept_is_told_once_when_it_can() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let config = AlertsConfig {
+        thresholds: Thresholds {
+            breaker_open: true,
+            ..off()
+        },
+        webhook: None,
+    };
+    let watch = Watch::start(&world, &config);
+    let out = Behaviour::Out(500, Duration::from_secs(3_600));
+    let key = world.destination("out", out, None).await;
+    world.held.is_full.store(true, Ordering::SeqCst);
+    world.publish(&[key], 20).await;
+    tokio::time::sleep(SECOND * 25).await;
+    let opened = world.control().view(key).await.unwrap().opening.unwrap();
+    assert_eq!(all(&world).await, [], "what is not kept is not told");
+    world.held.is_full.store(false, Ordering::SeqCst);
+    tokio::time::sleep(LOOK * 2).await;
+    let raised = only(&world).await;
+    assert_eq!(
+        (raised.version, raised.since),
+        (1, opened.opened_at),
+        "since it was so"
+    );
     watch.end().await;
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Held {
     store: Arc<dyn Store>,
     /// Destinations whose results can never be recorded.
     pub(super) poisoned: Mutex<HashSet<DestinationKey>>,
-    /// Whether nothing at all can be settled now.
+    /// Whether nothing at all can be settled now, and no alert kept.
     pub(super) is_full: AtomicBool,
     /// A destination of which there is news whenever the feed is looked at.
     pub(super) noisy: Mutex<Option<DestinationKey>>,
@@ -364,6 +364,9 @@ impl Store for Held {
 #[async_trait]
 impl Alerts for Held {
     async fn keep_alerts(&self, batch: Vec<Alert>, now: Timestamp) -> Result<Vec<AlertKey>, StoreError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(StoreError::Full);
+        }
         hold!(self, store => store.keep_alerts(batch, now))
     }
 
