@@ -240,7 +240,7 @@ fn case_7_a_503_with_retry_after_holds_every_delivery() {
     dispatcher.accepted(pending(1, 1, START), None, START);
     let second = started(dispatcher.next_action(START)).unwrap();
     let hold_until = policy.hold(&twenty).map(|hold| START.plus(hold));
-    for (delivery, outcome) in [(first, twenty.clone()), (second, Outcome::status(200))] {
+    for (delivery, outcome) in [(first, twenty), (second, Outcome::status(200))] {
         let finished = Finished {
             hold_until: hold_until.filter(|_| outcome.code() == Some(503)),
             outcome: Some(outcome),
