@@ -21,13 +21,16 @@ pub struct BreakerConfig {
     pub max_open: Duration,
 }
 
-/// `failures` among the last `attempts` (at most [`LastTrigger::MAX_ATTEMPTS`]).
+/// `failures` among the last `attempts` (at most [`LastTrigger::MAX_ATTEMPTS`]), the newest of them in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastTrigger {
     /// Opens at this many.
     pub failures: u32,
     /// Looks at this many.
     pub attempts: u32,
+    /// So many of the newest attempts must all have failed, at most `failures`: a receiver that is down fails every time,
+    /// one that fails now and then does not.
+    pub in_a_row: u32,
 }
 
 impl LastTrigger {
@@ -59,6 +62,7 @@ impl Default for BreakerConfig {
             last: Some(LastTrigger {
                 failures: 5,
                 attempts: 10,
+                in_a_row: 4,
             }),
             rate: Some(RateTrigger {
                 percent: 50,

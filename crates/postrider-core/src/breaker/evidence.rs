@@ -107,7 +107,8 @@ impl Evidence {
         {
             let looked_at = last.attempts.clamp(1, LastTrigger::MAX_ATTEMPTS);
             let failures = (self.last & (u64::MAX >> (u64::BITS - looked_at))).count_ones();
-            if failures >= last.failures.max(1) {
+            let in_a_row = last.in_a_row.min(last.failures);
+            if failures >= last.failures.max(1) && self.last.trailing_ones() >= in_a_row {
                 let looked_at = looked_at.min(self.known);
                 let text = format!(
                     "{failures} of the last {looked_at} attempts failed, the last: {}",

@@ -4,6 +4,9 @@ use super::*;
 use crate::hash;
 use crate::outcome::{Answer, ErrorKind};
 
+#[path = "failures_tests.rs"]
+mod failures;
+
 const FAST: Duration = Duration::from_millis(20);
 
 fn at(seconds: i64) -> Timestamp {
@@ -73,39 +76,6 @@ fn opened(change: &Change) -> (String, Timestamp) {
     match change {
         Change::Opened { reason, until } => (reason.clone(), *until),
         Change::None | Change::Closed => panic!("did not open: {change:?}"),
-    }
-}
-
-#[test]
-fn five_of_the_last_ten_open_it() {
-    let mut rig = Rig::new(BreakerConfig::default());
-    let changes = rig.statuses(&[500, 200, 500, 200, 500, 200, 500, 200]);
-    assert!(
-        changes.iter().all(|change| *change == Change::None),
-        "{changes:?}"
-    );
-    let (reason, until) = opened(&rig.status(503));
-    assert_eq!(reason, "5 of the last 9 attempts failed, the last: 503");
-    assert_eq!(rig.gate(), Gate::Open(until));
-    assert_eq!(rig.breaker.state(rig.now), BreakerState::Open);
-    assert_eq!(
-        rig.breaker.trouble().map(|trouble| trouble.reason.kind),
-        Some(OpenKind::Failures)
-    );
-}
-
-#[test]
-fn older_failures_fall_out_of_the_last_ten() {
-    let mut rig = Rig::new(BreakerConfig {
-        rate: None,
-        ..BreakerConfig::default()
-    });
-    // Four failures, then enough successes to push one out, each time.
-    rig.statuses(&[500, 500, 500, 500, 200, 200, 200, 200, 200, 200]);
-    for _ in 0..50 {
-        let changes = rig.statuses(&[200, 500]);
-        assert_eq!(changes, [Change::None, Change::None]);
-        rig.statuses(&[200; 8]);
     }
 }
 

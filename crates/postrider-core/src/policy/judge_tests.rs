@@ -219,6 +219,7 @@ fn rate_limit_fields_hold_the_destination_where_the_policy_says_so() {
     );
 }
 
+/// Cases 1 and 7.
 #[test]
 fn only_429_and_503_hold_the_destination() {
     let policy = RetryPolicy::default();

@@ -250,6 +250,12 @@ pub const KEYS: &[Key] = &[
         "How many attempts `breaker.failures` looks at.",
     ),
     key(
+        "breaker.failures_in_a_row",
+        Kind::Count(1, 64),
+        "4",
+        "So many of the newest of them must all have failed (at most `breaker.failures`), so that a receiver that fails now and then is not stopped; 1 asks for nothing.",
+    ),
+    key(
         "breaker.rate_percent",
         Kind::Count(0, 99),
         "50",

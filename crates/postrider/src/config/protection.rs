@@ -29,7 +29,11 @@ pub(super) fn breaker(resolved: &Resolved, problems: &mut Vec<Problem>) -> Break
         problems.push(about(resolved, "breaker.max_open", text));
     }
     BreakerConfig {
-        last: (failures > 0).then_some(LastTrigger { failures, attempts }),
+        last: (failures > 0).then_some(LastTrigger {
+            failures,
+            attempts,
+            in_a_row: resolved.count("breaker.failures_in_a_row"),
+        }),
         rate: (percent > 0).then_some(RateTrigger {
             percent,
             min_attempts: resolved.count("breaker.rate_min_attempts"),
@@ -106,6 +110,7 @@ mod tests {
         let settings = settings(&[
             ("BREAKER__FAILURES", "7"),
             ("BREAKER__LAST_ATTEMPTS", "20"),
+            ("BREAKER__FAILURES_IN_A_ROW", "6"),
             ("BREAKER__RATE_PERCENT", "80"),
             ("BREAKER__RATE_MIN_ATTEMPTS", "30"),
             ("BREAKER__SLOW_P95", "3s"),
@@ -126,6 +131,7 @@ mod tests {
             last: Some(LastTrigger {
                 failures: 7,
                 attempts: 20,
+                in_a_row: 6,
             }),
             rate: Some(RateTrigger {
                 percent: 80,

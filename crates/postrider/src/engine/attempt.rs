@@ -15,7 +15,7 @@ use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadContext;
 use postrider_store::record::{NewAttempt, Next, Payload, Settlement, Timings};
 
-use super::{Freight, Parts};
+use super::{Freight, Parts, trouble};
 use crate::courier::{Parcel, Report};
 use crate::directory::Entry;
 use crate::directory::target::Target;
@@ -157,7 +157,10 @@ async fn send(
     };
     count(parts, target, &delivery, &report, &next, now);
     if target.policy.disables(&report.outcome) {
-        let reason = "the receiver answered 410 Gone".to_owned();
+        let reason = format!(
+            "the receiver answered 410 Gone{}",
+            trouble::excerpt(&report.response_body)
+        );
         parts.directory.disable(delivery.destination, reason, now).await;
     }
     Done {

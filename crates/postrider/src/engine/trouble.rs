@@ -166,11 +166,15 @@ fn sample(attempt: &NewAttempt) -> String {
     };
     let detail = attempt.detail.as_ref();
     let detail = detail.map_or_else(String::new, |detail| format!(" ({})", quoted(detail.as_bytes())));
-    let body = match quoted(&attempt.response_body) {
+    format!("{what}{detail}{}", excerpt(&attempt.response_body))
+}
+
+/// The beginning of a body in quotes, after a space; nothing of an empty one.
+pub(super) fn excerpt(body: &[u8]) -> String {
+    match quoted(body) {
         body if body.is_empty() => body,
         body => format!(" \"{body}\""),
-    };
-    format!("{what}{detail}{body}")
+    }
 }
 
 /// The beginning of a text, without control characters.

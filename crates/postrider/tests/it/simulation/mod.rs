@@ -145,6 +145,7 @@ async fn a_hanging_destination_does_not_slow_the_others() {
     assert_eq!(late, 0, "every one within 50 ms of its acceptance");
 }
 
+/// Case 1.
 #[tokio::test(start_paused = true)]
 async fn retry_after_holds_the_whole_destination() {
     let world = World::new(1, EngineConfig::default()).await;
@@ -217,6 +218,7 @@ async fn a_panic_in_the_courier_is_retried_and_not_lost() {
     assert_eq!(world.seen(odd).len(), 2);
 }
 
+/// Cases 145 and 147.
 #[tokio::test(start_paused = true)]
 async fn gone_disables_the_destination_and_keeps_its_queue() {
     let world = World::new(1, EngineConfig::default()).await;
@@ -225,6 +227,10 @@ async fn gone_disables_the_destination_and_keeps_its_queue() {
     world.publish(&[gone, missing], 1).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(world.directory.target(gone).unwrap().disabled);
+    let entry = world.directory.destination(world::TENANT, "gone").unwrap();
+    let disabled = entry.record.disabled.clone().unwrap();
+    assert_eq!(disabled.reason, "the receiver answered 410 Gone \"out of order\"");
+    assert_eq!(disabled.at, world::START, "since when");
     assert!(
         !world.directory.target(missing).unwrap().disabled,
         "404 does not disable"

@@ -165,6 +165,7 @@ impl Courier for Script {
         let (outcome, latency) = self.plan(&parcel, count);
         tokio::time::sleep(latency).await;
         self.in_flight.lock().entry(destination).or_default().0 -= 1;
+        let is_well = outcome.is_success();
         Report {
             outcome,
             detail: None,
@@ -175,7 +176,7 @@ impl Courier for Script {
             },
             request_headers: Vec::new(),
             response_headers: Vec::new(),
-            response_body: Bytes::new(),
+            response_body: Bytes::from_static(if is_well { b"" } else { b"out of\norder" }),
             response_truncated: false,
         }
     }
