@@ -126,7 +126,7 @@ fn spawn(address: SocketAddr, folder: &TempDir, settings: &[Setting]) -> Result<
     Command::new(binary("postrider"))
         // `dev` differs from `serve` only in defaults: here, that destinations may be on loopback.
         .args(["dev", "--api-key", KEY, "--listen", &address.to_string()])
-        .args(["--log-level", "warn", "--data-dir"])
+        .args(["--log-level", "error", "--data-dir"])
         .arg(folder.path().join("data"))
         .current_dir(folder.path())
         .envs(settings.iter().copied())

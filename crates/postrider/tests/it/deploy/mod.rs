@@ -7,15 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt as _;
+use postrider::alerts::notice::Notices;
 use postrider::api::{ApiConfig, App, router};
 use postrider::clock::SystemClock;
+use postrider::courier::{Courier, Parcel, Report};
 use postrider::directory::{Directory, Rules};
-use postrider::engine::control::Control;
+use postrider::engine::{Engine, EngineConfig, Parts};
 use postrider::telemetry::health::Health;
 use postrider::telemetry::metrics::Metrics;
+use postrider_core::id::DestinationKey;
+use postrider_core::outcome::Category;
 use postrider_store::seal::SealKey;
 use postrider_store::sqlite::{SqliteConfig, SqliteStore};
 use serde_json::Value;
@@ -29,7 +34,18 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(at_root(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What a server answers at `/metrics`.
+/// Nothing is sent here.
+#[derive(Debug)]
+struct Nowhere;
+
+#[async_trait]
+impl Courier for Nowhere {
+    async fn send(&self, parcel: Parcel) -> Report {
+        panic!("nothing was published: {parcel:?}");
+    }
+}
+
+/// What a server with a running engine answers at `/metrics`.
 async fn scrape() -> String {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(SqliteConfig::new(folder.path(), SealKey::new(&[7; 32]))).unwrap();
@@ -37,14 +53,27 @@ async fn scrape() -> String {
     let metrics = Arc::new(Metrics::default());
     // What has a series only after something happened.
     metrics.worker_restarted("engine");
-    metrics.dead_letters_by_destination([("des_1".to_owned(), 1)].into_iter());
+    metrics.attempt_finished(DestinationKey(1), "acme/des_1", Category::Success);
+    metrics.dead_letters_by_destination([("acme/des_1".to_owned(), 1)].into_iter());
+    let health = Health::default();
+    let clock = Arc::new(SystemClock);
+    let parts = Parts {
+        store: store.clone(),
+        directory: Arc::clone(&directory),
+        courier: Arc::new(Nowhere),
+        clock: clock.clone(),
+        metrics: Arc::clone(&metrics),
+        health: health.clone(),
+        notices: Notices::default(),
+    };
+    let engine = Engine::start(parts, EngineConfig::default());
     let app = App {
-        replays: std::sync::Arc::default(),
+        replays: Arc::default(),
         store,
         directory,
-        engine: Control::default(),
-        clock: Arc::new(SystemClock),
-        health: Health::default(),
+        engine: engine.control(),
+        clock,
+        health,
         metrics,
         config: ApiConfig::default(),
     };

@@ -68,34 +68,36 @@ async fn listens(shell: &mut Shell, port: u16) -> bool {
 
 /// Starts the tour's server and sinks on ports that are free now, and answers its requests, adapted. Another test may take
 /// a port first: then on others.
-async fn start(folder: &Path) -> ([Shell; 3], String) {
+async fn start(folder: &Path) -> ([Shell; 4], String) {
     for _ in 0..5 {
         // The page's own ports may be in use here; the binary is built already.
-        let ports = [3333, 4000, 4001].map(|port: u16| (port, free_port()));
+        let ports = [3333, 4000, 4001, 4002].map(|port: u16| (port, free_port()));
         let adapted: Vec<_> = blocks().iter().map(|block| adapt(block, &ports)).collect();
-        let [server, sink, broken, tour] = adapted.as_slice() else {
-            panic!("the tour has four blocks: server, sink, broken sink, requests")
+        let [server, sink, broken, expired, tour @ ..] = adapted.as_slice() else {
+            panic!("the tour has blocks for a server and three sinks, then the requests")
         };
         let server = server.replace(" dev ", &format!(" dev --listen 127.0.0.1:{} ", ports[0].1));
         let mut shells = [
             bash(&server, folder, "server.txt"),
             bash(sink, folder, "sink.txt"),
             bash(broken, folder, "broken.txt"),
+            bash(expired, folder, "expired.txt"),
         ];
         let mut all = true;
         for (shell, (_, port)) in shells.iter_mut().zip(ports) {
             all = all && listens(shell, port).await;
         }
         if all {
-            return (shells, tour.clone());
+            return (shells, tour.concat());
         }
     }
     let said = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     panic!(
-        "the tour's processes ended before they listened, five times:\n{}\n{}\n{}",
+        "the tour's processes ended before they listened, five times:\n{}\n{}\n{}\n{}",
         said("server.txt"),
         said("sink.txt"),
-        said("broken.txt")
+        said("broken.txt"),
+        said("expired.txt")
     );
 }
 
@@ -143,6 +145,9 @@ async fn pasted_as_it_stands_it_works() {
         r#""id":"shop""#,
         "next_attempt_at",
         r#""code":"503""#,
+        r#""code":401"#,
+        "http_4xx",
+        "1 succeeded",
     ] {
         assert!(shown.contains(part), "{part} is not in:\n{shown}");
     }
