@@ -14,11 +14,12 @@ use postrider_core::id::DestinationKey;
 use postrider_core::replay::{ReplayConfig, ReplayState};
 use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadLetterFilter;
+use postrider_store::record::Destination;
 use postrider_store::replay::{ReplayCreated, ReplayDetail, ReplayScope, ReplaySpec};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::world::{Behaviour, Seen, World};
+use super::world::{Behaviour, Seen, TENANT, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -81,6 +82,10 @@ async fn replay(world: &World, runner: &Runner, filter: DeadLetterFilter, rate_p
         config: ReplayConfig::Current,
         rate_per_second,
     };
+    begin(world, runner, spec).await
+}
+
+async fn begin(world: &World, runner: &Runner, spec: ReplaySpec) -> String {
     let created = world.store.create_replay(spec, world.clock.now()).await.unwrap();
     let ReplayCreated::Created(replay) = created else {
         panic!("{created:?}");
@@ -290,4 +295,71 @@ async fn a_replay_goes_on_after_runner_and_engine_were_started_anew() {
     let seen = after(world.seen(key), start);
     assert_eq!(seen.len(), 400, "a stop in good order repeats nothing");
     assert!(most_in_a_second(&seen) <= 51);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_uses_the_configuration_that_it_was_asked_for() {
+    let world = World::new(8, config()).await;
+    let key = mended(&world, "one", 20).await;
+    let moved = |record: &mut Destination| {
+        let url = "https://moved.example.com/".to_owned();
+        record.config.insert("url".to_owned(), url);
+        Vec::new()
+    };
+    let now = world.clock.now();
+    world.directory.change(TENANT, "one", now, moved).await.unwrap();
+    world.behave(key, Behaviour::Status(401));
+    let runner = runner(&world);
+    let table = [
+        (ReplayConfig::Original, "https://one.example.com/"),
+        (ReplayConfig::Current, "https://moved.example.com/"),
+        // What died again kept the configuration with which it was sent.
+        (ReplayConfig::Original, "https://moved.example.com/"),
+    ];
+    for (config, url) in table {
+        let start = world.clock.now();
+        let spec = ReplaySpec {
+            scope: ReplayScope::DeadLetters(everything()),
+            config,
+            rate_per_second: 50,
+        };
+        let id = begin(&world, &runner, spec).await;
+        until_done(&world, &id, 60 * SECOND).await;
+        let urls: Vec<String> = after(world.seen(key), start)
+            .into_iter()
+            .map(|seen| seen.url)
+            .collect();
+        assert_eq!(urls, vec![url.to_owned(); 20], "{config}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_since_a_time_is_sent_again_what_was_delivered_too() {
+    let world = World::new(9, config()).await;
+    let key = mended(&world, "one", 30).await;
+    tokio::time::sleep(SECOND).await;
+    let since = world.clock.now();
+    world.publish(&[key], 40).await;
+    world.settle(60 * SECOND).await;
+    let runner = runner(&world);
+    let start = world.clock.now();
+    let spec = ReplaySpec {
+        scope: ReplayScope::EverythingSince {
+            destination: key,
+            since,
+        },
+        config: ReplayConfig::Current,
+        rate_per_second: 50,
+    };
+    let id = begin(&world, &runner, spec).await;
+    let progress = until_done(&world, &id, 60 * SECOND).await.replay.progress;
+    assert_eq!((progress.total, progress.succeeded), (40, 40));
+    let seen = after(world.seen(key), start);
+    assert_eq!(seen.len(), 40);
+    assert!(most_in_a_second(&seen) <= 51);
+    assert_eq!(
+        world.statuses().await[&DeliveryStatus::Dead],
+        30,
+        "what died before stays"
+    );
 }

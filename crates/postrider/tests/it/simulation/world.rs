@@ -76,6 +76,8 @@ pub(super) struct Seen {
     pub(super) delivery: DeliveryKey,
     pub(super) number: u32,
     pub(super) planned: Timestamp,
+    /// Where it went, without the query.
+    pub(super) url: String,
 }
 
 /// The network.
@@ -153,6 +155,11 @@ impl Courier for Script {
                 delivery: parcel.delivery.key,
                 number: parcel.number,
                 planned: parcel.delivery.plan.due_at,
+                url: parcel
+                    .target
+                    .url
+                    .as_ref()
+                    .map_or_else(Clone::clone, |url| url.display().to_owned()),
             });
             count
         };
