@@ -13,6 +13,7 @@ pub(crate) const CI_ROUNDS: u32 = 20;
 /// Names the number of rounds to the test.
 pub(crate) const ROUNDS: &str = "XTASK_CRASH_ROUNDS";
 const SEED: &str = "XTASK_CRASH_SEED";
+const REPLAY: &str = "XTASK_REPLAY_COUNT";
 
 /// Options of `crash`.
 #[derive(Debug, Args)]
@@ -23,6 +24,9 @@ pub(crate) struct CrashArgs {
     /// Where the moments of the kills come from; a failure prints it.
     #[arg(long)]
     seed: Option<u64>,
+    /// Kills a server in the middle of a replay of so many dead letters instead.
+    #[arg(long, conflicts_with_all = ["rounds", "seed"])]
+    replay: Option<u32>,
     /// Tests the release binary.
     #[arg(long)]
     release: bool,
@@ -34,7 +38,14 @@ pub(crate) fn run(args: &CrashArgs) -> Result<()> {
     if args.release {
         command.arg("--release");
     }
-    command.args(["e2e::crash::", "--", "--nocapture", "--test-threads", "1"]);
+    let tests = match args.replay {
+        Some(count) => {
+            command.env(REPLAY, count.to_string());
+            "e2e::dead_letters::a_replay_that_is_killed"
+        }
+        None => "e2e::crash::",
+    };
+    command.args([tests, "--", "--nocapture", "--test-threads", "1"]);
     command.env(ROUNDS, args.rounds.to_string());
     if let Some(seed) = args.seed {
         command.env(SEED, seed.to_string());

@@ -9,6 +9,7 @@ mod machine;
 mod neighbours;
 mod proc_stat;
 mod report;
+mod retention;
 mod scenario;
 mod server;
 mod sink;
@@ -42,6 +43,8 @@ pub(crate) enum Only {
     Latency,
     /// A backlog for a receiver that comes back with little capacity.
     Storm,
+    /// Publishing while old events are forgotten.
+    Retention,
 }
 
 /// How much of each scenario.
@@ -128,6 +131,9 @@ async fn measure(bench: Bench, only: Option<Only>) -> Result<Report> {
         for sender in [Sender::Protecting, Sender::Careless] {
             report.storms.push(bench.storm(sender).await?);
         }
+    }
+    if wanted(Only::Retention) {
+        report.forgetting = Some(bench.forgetting().await?);
     }
     Ok(report)
 }

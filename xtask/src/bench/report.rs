@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use super::Scale;
 use super::machine::Machine;
 use super::neighbours::{Beside, Neighbours};
+use super::retention::{self, Forgetting};
 use super::scenario::Delivered;
 use super::storm::{CAPACITY, Recovered, Sender, WORK};
 use crate::load::Percentiles;
@@ -30,6 +31,7 @@ pub(super) struct Report {
     /// The first is the one that the others are compared with.
     pub(super) neighbours: Vec<Neighbours>,
     pub(super) storms: Vec<Recovered>,
+    pub(super) forgetting: Option<Forgetting>,
 }
 
 impl Report {
@@ -44,6 +46,7 @@ impl Report {
             drain: Vec::new(),
             neighbours: Vec::new(),
             storms: Vec::new(),
+            forgetting: None,
         }
     }
 
@@ -71,6 +74,9 @@ impl fmt::Display for Report {
         }
         if !self.storms.is_empty() {
             self.recovered(f)?;
+        }
+        if let Some(forgetting) = &self.forgetting {
+            forgotten(f, forgetting)?;
         }
         Ok(())
     }
@@ -221,6 +227,36 @@ impl Report {
         }
         Ok(())
     }
+}
+
+fn forgotten(f: &mut fmt::Formatter<'_>, forgetting: &Forgetting) -> fmt::Result {
+    writeln!(
+        f,
+        "\n### Publish at {} events/s while retention forgets {} events, ms\n",
+        retention::RATE,
+        retention::OLD
+    )?;
+    writeln!(f, "| retention | p50 | p90 | p99 | p99.9 | max |")?;
+    writeln!(f, "|---|---:|---:|---:|---:|---:|")?;
+    let (keeps, forgets) = (forgetting.keeps.percentiles(), forgetting.forgets.percentiles());
+    for (name, found) in [("keeps everything", keeps), ("forgets", forgets)] {
+        let Percentiles {
+            p50,
+            p90,
+            p99,
+            p999,
+            max,
+        } = found;
+        writeln!(
+            f,
+            "| {name} | {p50:.1} | {p90:.1} | {p99:.1} | {p999:.1} | {max:.1} |"
+        )?;
+    }
+    writeln!(
+        f,
+        "\np99 with retention ÷ without: {:.2} (goal: below 1.10).",
+        forgets.p99 / keeps.p99
+    )
 }
 
 fn beside(beside: Beside) -> String {

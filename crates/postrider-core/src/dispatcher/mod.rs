@@ -20,7 +20,6 @@ mod tenants;
 mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use self::action::{Action, Finished, Load};
@@ -277,17 +276,6 @@ impl<P: Payload> Dispatcher<P> {
             self.forget_if_idle(destination, key, now);
         }
         self.room_for_endings();
-    }
-
-    /// Replays to this destination go at a rate, evenly spread, or not at all; 50 a second until somebody says so.
-    pub fn limit_replays(
-        &mut self,
-        destination: DestinationKey,
-        per_second: Option<NonZeroU32>,
-        now: Timestamp,
-    ) {
-        self.lane(destination, now).limit_replays(per_second);
-        self.list(destination);
     }
 
     /// The destination is disabled: nothing starts until [`Dispatcher::spilled`] names it again.

@@ -70,6 +70,17 @@ impl Learned {
 }
 
 impl<P: Payload> Dispatcher<P> {
+    /// Replays to this destination go at a rate, evenly spread, or not at all; 50 a second until somebody says so.
+    pub fn limit_replays(
+        &mut self,
+        destination: DestinationKey,
+        per_second: Option<NonZeroU32>,
+        now: Timestamp,
+    ) {
+        self.lane(destination, now).limit_replays(per_second);
+        self.list(destination);
+    }
+
     /// What to keep of a destination now; `None` when there is nothing worth it.
     #[must_use]
     pub fn protection(&self, destination: DestinationKey) -> Option<Protection> {

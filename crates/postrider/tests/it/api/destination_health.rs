@@ -170,6 +170,44 @@ async fn a_reset_forgets_what_was_held_against_it() {
 }
 
 #[tokio::test]
+async fn another_url_or_secret_lets_a_probe_go_a_second_after_the_opening() {
+    let (server, _engine) = start().await;
+    for (id, change) in [
+        (
+            "des_1",
+            json!({ "config": { "url": "https://elsewhere.example.com/in" } }),
+        ),
+        ("des_2", json!({ "credentials": { "rotate_secret": true } })),
+        (
+            "des_3",
+            json!({ "metadata": { "note": "nothing that a receiver sees" } }),
+        ),
+    ] {
+        server.destination(id, json!({})).await;
+        publish(&server, id, 10).await;
+        let open = until_status(&server, id, "open").await;
+        let before = open["breaker"]["next_probe_at"].clone();
+        server.patch(&format!("{PATH}/{id}"), change).await.expect(200);
+        let health = server.get(&format!("{PATH}/{id}/health")).await.expect(200);
+        let soon = json!("2026-01-01T00:00:01.000Z");
+        let right = if id == "des_3" { before } else { soon };
+        assert_eq!(health["breaker"]["next_probe_at"], right, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_breaker_that_nothing_waits_for_says_so() {
+    let (server, _engine) = start().await;
+    let policy = json!({ "retry_policy": { "while_open": "dead_letter", "max_attempts": 1, "immediate": { "retries": 0 } } });
+    server.destination("des_1", policy).await;
+    publish(&server, "des_1", 10).await;
+    let open = until_status(&server, "des_1", "open").await;
+    let explanation = open["explanation"].as_str().unwrap();
+    let ending = " From 2026-01-01T00:00:00.000Z on, deliveries that are due meanwhile become dead letters.";
+    assert!(explanation.ends_with(ending), "{explanation}");
+}
+
+#[tokio::test]
 async fn the_list_of_all_begins_with_the_worst() {
     let (server, _engine) = start().await;
     for id in ["fine", "open", "off"] {

@@ -372,3 +372,25 @@ async fn retry_after_is_measured_against_the_answers_own_date() {
         (429, Some(Duration::from_secs(45)))
     );
 }
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_told() {
+    let head = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: 0\r\n\r\n");
+    let table = [
+        (r#"RateLimit: "default";r=0;t=30"#, Some(Duration::from_secs(30))),
+        (
+            "RateLimit-Remaining: 0\r\nRateLimit-Reset: 7",
+            Some(Duration::from_secs(7)),
+        ),
+        ("x-ratelimit-remaining: 0\r\nX-RateLimit-Reset: 1767225600", None),
+        (r#"RateLimit: "default";r=1;t=30"#, None),
+    ];
+    for (fields, right) in table {
+        let receiver = Receiver::answering(head(fields)).await;
+        let report = send(&courier(), target(&receiver.url())).await;
+        let Outcome::Answered(answer) = report.outcome else {
+            panic!("{report:?}")
+        };
+        assert_eq!((answer.status, answer.used_up), (200, right), "{fields}");
+    }
+}

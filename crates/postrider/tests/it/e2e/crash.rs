@@ -29,7 +29,7 @@ const DESTINATIONS: usize = 4;
 const MAX_ATTEMPTS: usize = 3;
 
 /// What one kill may repeat: attempts in flight, and results that were not committed.
-fn repeats_per_kill() -> usize {
+pub(super) fn repeats_per_kill() -> usize {
     let bounds = EngineConfig::default().dispatcher;
     bounds.max_in_flight + bounds.max_unsettled
 }
@@ -38,7 +38,7 @@ fn repeats_per_kill() -> usize {
     clippy::disallowed_methods,
     reason = "the only way for `cargo xtask crash` to reach a test"
 )]
-fn setting(name: &str, default: u64) -> u64 {
+pub(super) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| {
         text.parse().unwrap_or_else(|_| panic!("{name}: a number"))
     })

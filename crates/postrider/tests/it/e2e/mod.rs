@@ -7,6 +7,7 @@
 mod alerts;
 mod client;
 mod crash;
+mod dead_letters;
 mod delivery;
 mod policy;
 mod receiver;

@@ -8,6 +8,7 @@ mod letters;
 mod lifecycle;
 mod protection;
 mod replay;
+mod retention;
 mod world;
 
 use std::collections::{HashMap, HashSet};
