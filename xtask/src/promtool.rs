@@ -57,10 +57,15 @@ fn unpacked(home: &Path) -> Result<PathBuf> {
         _ => Err(error),
     })?;
     std::fs::create_dir_all(&folder)?;
-    run(Command::new("apt-get")
-        .args(["download", "--quiet", PACKAGE])
-        .current_dir(&folder))
-    .context("failed to download Debian's package; without package lists, run `apt-get update` first")?;
+    if download(&folder, &[]).is_err() {
+        // This machine has no package lists, or old ones: fetch some of our own, which needs no root.
+        let lists = own_lists(home)?;
+        run(Command::new("apt-get")
+            .args(&lists)
+            .args(["update", "--quiet"])
+            .current_dir(&folder))?;
+        download(&folder, &lists).context("failed to download Debian's package `prometheus`")?;
+    }
     let package = std::fs::read_dir(&folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|end| end == "deb"))
@@ -70,4 +75,24 @@ fn unpacked(home: &Path) -> Result<PathBuf> {
         .arg(&package)
         .arg(&folder))?;
     Ok(folder.join("usr/bin/promtool"))
+}
+
+fn download(folder: &Path, options: &[String]) -> Result<()> {
+    run(Command::new("apt-get")
+        .args(options)
+        .args(["download", "--quiet", PACKAGE])
+        .current_dir(folder))
+}
+
+/// Options of `apt-get` that keep package lists below `home`.
+fn own_lists(home: &Path) -> Result<Vec<String>> {
+    let mut options = Vec::new();
+    for (name, folder) in [("Dir::State::lists", "lists"), ("Dir::Cache", "cache")] {
+        let folder = home.join(folder);
+        std::fs::create_dir_all(folder.join("partial"))
+            .with_context(|| format!("failed to create {}", folder.display()))?;
+        options.push("-o".to_owned());
+        options.push(format!("{name}={}", folder.display()));
+    }
+    Ok(options)
 }

@@ -131,8 +131,15 @@ pub(super) fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
         "LAST ERROR",
     ];
     say(&table(&header, &rows))?;
-    let (count, groups) = (shown(&answer["count"]), shown(&answer["groups"]));
-    Ok(say(&format!("{count} dead letters in {groups} groups"))?)
+    let letters = counted(&answer["count"], "dead letter");
+    let groups = counted(&answer["groups"], "group");
+    Ok(say(&format!("{letters} in {groups}"))?)
+}
+
+/// `1 group`, `2 groups`.
+fn counted(number: &Value, what: &str) -> String {
+    let plural = if number.as_u64() == Some(1) { "" } else { "s" };
+    format!("{} {what}{plural}", shown(number))
 }
 
 pub(super) fn show(args: &ShowArgs) -> anyhow::Result<()> {
