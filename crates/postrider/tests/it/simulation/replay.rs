@@ -162,7 +162,8 @@ async fn a_thousand_a_second_are_reached() {
     let done = until_done(&world, &id, 30 * SECOND).await;
     assert_eq!(done.replay.progress.succeeded, 3_000);
     let most = most_in_a_second(&after(world.seen(key), start));
-    assert!((950..=1_001).contains(&most), "{most}");
+    // A hundredth of a second's worth may be made up for, as `RateLimit` says.
+    assert!((950..=1_010).contains(&most), "{most}");
 }
 
 #[tokio::test(start_paused = true)]
