@@ -88,6 +88,8 @@ words! {
         Disabled = 4 => "disabled",
         /// Its destination's limit of requests per second, or its tenant's.
         RateLimit = 5 => "rate_limit",
+        /// It is part of a replay, and all replays of its destination were paused.
+        ReplayPaused = 6 => "replay_paused",
     }
 }
 

@@ -2,12 +2,16 @@
 
 use crate::words::words;
 
+/// The most that a replay may ask for: deliveries per second at each destination. More is not reached, because no more than
+/// half a lane's worth is handed over before it has ended.
+pub const MAX_RATE_PER_SECOND: u32 = 1_000;
+
 words! {
     /// Where a replay stands.
     pub enum ReplayState {
         /// Its deliveries are made pending at its rate.
         Running = 0 => "running",
-        /// Somebody stopped it for a while: no more are made pending, and those that are go on.
+        /// Somebody stopped it for a while: no more are made pending, and those that are wait.
         Paused = 1 => "paused",
         /// Somebody ended it before it was done.
         Canceled = 2 => "canceled",

@@ -307,6 +307,8 @@ pub struct DueQuery {
     pub destination: DestinationKey,
     /// Deliveries that the caller has already.
     pub skip: std::collections::HashSet<DeliveryKey>,
+    /// Whether deliveries of replays are wanted too.
+    pub replays: bool,
     /// Rows at most.
     pub limit: usize,
     /// Payload bytes at most; the first row whose payload does not fit, and all after it, have none.

@@ -58,6 +58,8 @@ struct Scale {
     latency_rounds: u64,
     /// Publishes a second of an open loop.
     rate: u64,
+    /// Of publishing while retention forgets, and while it does not.
+    retention_seconds: u64,
     /// Deliveries of a batch or a backlog.
     count: u64,
 }
@@ -81,14 +83,16 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
             latency_seconds: 6,
             latency_rounds: 2,
             rate: 200,
+            retention_seconds: 10,
             count: 10_000,
         }
     } else {
         Scale {
             seconds: 10,
             latency_seconds: 20,
-            latency_rounds: 4,
+            latency_rounds: 3,
             rate: 200,
+            retention_seconds: 40,
             count: 100_000,
         }
     };

@@ -1,7 +1,6 @@
 //! Publishing while retention forgets: the same load on two servers with the same history, one of which keeps it.
 //!
-//! Both have as many old events, and wait until these are older than the least that can be kept. Runs alternate, and the
-//! samples of all runs of one kind are taken together, as for [`super::neighbours`].
+//! Both have as many old events, and wait until these are older than the least that can be kept.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ const TENANTS: &str = "10";
 const KEEPS: [Setting; 1] = [("POSTRIDER_RETENTION__EVENTS", "off")];
 const FORGETS: [Setting; 1] = [("POSTRIDER_RETENTION__EVENTS", KEPT)];
 
-/// From due to answered, over all runs.
+/// From due to answered.
 #[derive(Debug, Default)]
 pub(super) struct Forgetting {
     /// Nothing was forgotten.
@@ -34,15 +33,13 @@ pub(super) struct Forgetting {
 }
 
 impl Bench {
-    /// Both kinds, as often as the scale says.
+    /// Both kinds, one after the other.
     pub(super) async fn forgetting(&self) -> Result<Forgetting> {
-        let mut all = Forgetting::default();
-        for round in 1..=self.scale.latency_rounds {
-            eprintln!("publish at {RATE}/s beside {OLD} old events, run {round}");
-            all.keeps.extend(&self.aged(&KEEPS).await?.publish);
-            all.forgets.extend(&self.aged(&FORGETS).await?.publish);
-        }
-        Ok(all)
+        eprintln!("publish at {RATE}/s beside {OLD} old events");
+        let keeps = self.aged(&KEEPS).await?.publish;
+        eprintln!("publish at {RATE}/s while {OLD} old events are forgotten");
+        let forgets = self.aged(&FORGETS).await?.publish;
+        Ok(Forgetting { keeps, forgets })
     }
 
     async fn aged(&self, settings: &[Setting]) -> Result<Latencies> {
@@ -67,7 +64,7 @@ impl Bench {
         sleep(AGEING).await;
         server.subscribe("t", 10, Some(&url)).await?;
         let (address, rate) = (server.address.to_string(), RATE.to_string());
-        let seconds = self.scale.latency_seconds.to_string();
+        let seconds = self.scale.retention_seconds.to_string();
         let mut arguments = vec!["latency", "--server", &address, "--key", KEY];
         arguments.extend(["--listen", &receiver, "--rate", &rate, "--seconds", &seconds]);
         arguments.extend(["--tenants", TENANTS]);

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A breaker that opened while the receiver was down sends its probe within this.
 const PROBE: Duration = Duration::from_secs(120);
 /// The backlog gets this many times the time that it needs at full capacity.
-const PATIENCE: f64 = 4.0;
+const PATIENCE: f64 = 2.0;
 
 /// Who sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,8 @@ pub enum Action<P> {
         destination: DestinationKey,
         /// Deliveries that are in memory.
         skip: HashSet<DeliveryKey>,
+        /// Whether those of replays too.
+        replays: bool,
         /// Rows at most.
         limit: usize,
     },
@@ -34,6 +36,8 @@ pub struct Finished<P> {
     pub delivery: PendingDelivery,
     /// What the attempt saw; `None` when none was made.
     pub outcome: Option<Outcome>,
+    /// It went to another receiver than the destination has now: its outcome says nothing of this one.
+    pub elsewhere: bool,
     /// The policy called the outcome permanent.
     pub permanent: bool,
     /// From request to status line, or to the error.

@@ -122,7 +122,7 @@ impl Limit {
 }
 
 /// Replays per second while nobody said otherwise.
-const REPLAYS_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("50 is not 0");
+pub const DEFAULT_REPLAY_RATE: NonZeroU32 = NonZeroU32::new(50).expect("50 is not 0");
 
 #[derive(Debug)]
 pub(super) struct Lane<P> {
@@ -139,6 +139,10 @@ pub(super) struct Lane<P> {
     pub(super) rate: Option<Limit>,
     /// How fast replays may go; `None` while they are stopped.
     replays: Option<Limit>,
+    /// The store may have replays that the lane does not hold, whatever [`Lane::rest`] says.
+    replays_left: bool,
+    /// Until when replays were last stopped.
+    replays_stopped_until: Option<Timestamp>,
     /// While the breaker is open: how long a receiver may have failed before what is due ends; `None` for ever.
     pub(super) patience: Option<Duration>,
     pub(super) hold_until: Option<Timestamp>,
@@ -173,7 +177,9 @@ impl<P: Payload> Lane<P> {
             streak: Streak::default(),
             pulse: None,
             rate: None,
-            replays: Some(Limit::new(REPLAYS_PER_SECOND)),
+            replays: Some(Limit::new(DEFAULT_REPLAY_RATE)),
+            replays_left: false,
+            replays_stopped_until: None,
             patience: None,
             hold_until: None,
             rest: Rest::None,
@@ -217,27 +223,59 @@ impl<P: Payload> Lane<P> {
     }
 
     /// When the next delivery in memory may start, as far as its own time and the rate of replays decide.
-    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let [replay, other] = self.queue.next_due_apart();
         let allowed = self.replays.as_ref().map(|limit| limit.state.next_at(now));
         let replay = replay.zip(allowed).map(|(due, allowed)| due.max(allowed));
         replay.into_iter().chain(other).min()
     }
 
+    /// How fast replays may go; `None` while they are stopped.
+    pub(super) fn replay_rate(&self) -> Option<NonZeroU32> {
+        self.replays.as_ref().map(|limit| limit.per_second)
+    }
+
     /// Replays go at this rate from now on, or not at all.
-    pub(super) fn limit_replays(&mut self, per_second: Option<NonZeroU32>) {
-        let known = self.replays.as_ref().map(|limit| limit.per_second);
-        if known != per_second {
-            self.replays = per_second.map(Limit::new);
+    pub(super) fn limit_replays(&mut self, per_second: Option<NonZeroU32>, now: Timestamp) {
+        if self.replays.is_none() {
+            self.replays_stopped_until = Some(now);
+        }
+        self.replays = per_second.map(Limit::new);
+    }
+
+    /// Whether replays wait that would be due, because they are stopped.
+    pub(super) fn stops_replays(&self, now: Timestamp) -> bool {
+        let [replay, _] = self.queue.next_due_apart();
+        self.replays.is_none() && (self.replays_left || replay.is_some_and(|due| due <= now))
+    }
+
+    /// Whether a read of the store should bring replays: not while they may not start, or enough of them are in memory, lest
+    /// they stand before everything else.
+    pub(super) fn wants_replays(&self, low_water: usize) -> bool {
+        self.replays.is_some() && self.queue.replays() < low_water
+    }
+
+    /// A read begins that brings no replays.
+    pub(super) const fn leave_replays(&mut self) {
+        self.replays_left = true;
+    }
+
+    /// Looks for replays that were left in the store, when it is time to.
+    pub(super) fn recall_replays(&mut self, low_water: usize) {
+        if self.replays_left && self.wants_replays(low_water) {
+            self.replays_left = false;
+            self.leave_in_store(Timestamp::EPOCH);
         }
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
+    /// Replays are no reason to wait with everything else.
     pub(super) fn wants_refill(&self, low_water: usize, now: Timestamp) -> bool {
         match self.rest {
             Rest::InStore { earliest, not_before } => {
-                let nothing_due = self.queue.next_due().is_none_or(|due| due > now);
-                not_before <= now && (self.queue.len() < low_water || (nothing_due && earliest <= now))
+                let nothing_due = self.next_due(now).is_none_or(|due| due > now);
+                let is_low = self.queue.len() - self.queue.replays() < low_water;
+                not_before <= now && (is_low || (nothing_due && earliest <= now))
             }
             Rest::None | Rest::Reading { .. } => false,
         }
@@ -314,7 +352,13 @@ impl<P: Payload> Lane<P> {
             limit.state.take(now);
         }
         self.used_at = now;
-        let waited_for = self.waited_for(waiting.delivery.plan.due_at);
+        let due = waiting.delivery.plan.due_at;
+        let was_stopped = self.replays_stopped_until.is_some_and(|until| due < until);
+        let waited_for = if waiting.delivery.replayed && was_stopped {
+            Some(WaitCause::ReplayPaused)
+        } else {
+            self.waited_for(due)
+        };
         Some((waiting, waited_for))
     }
 
@@ -352,7 +396,11 @@ impl<P: Payload> Lane<P> {
             freed += gone.payload.as_ref().map_or(0, Payload::bytes);
             self.owned.remove(&gone.delivery.key);
             self.depart(gone.delivery.key);
-            self.leave_in_store(gone.delivery.plan.due_at);
+            if gone.delivery.replayed {
+                self.replays_left = true;
+            } else {
+                self.leave_in_store(gone.delivery.plan.due_at);
+            }
         }
         freed
     }
@@ -397,6 +445,8 @@ impl<P: Payload> Lane<P> {
     pub(super) fn is_disposable(&self, now: Timestamp, idle: Duration) -> bool {
         self.owned.is_empty()
             && matches!(self.rest, Rest::None)
+            && !self.replays_left
+            && self.replay_rate() == Some(DEFAULT_REPLAY_RATE)
             && !self.paused
             && !self.listed
             && !self.awaits_tenant

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub use self::action::{Action, Finished, Load};
 pub use self::config::DispatcherConfig;
+pub use self::lane::DEFAULT_REPLAY_RATE;
 use self::lane::{Blocked, Lane, Rest};
 pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
@@ -228,6 +229,7 @@ impl<P: Payload> Dispatcher<P> {
                 self.tenants.give_back(lane.tenant);
             }
             None => lane.breaker.aborted(now),
+            Some(_) if finished.elsewhere => lane.breaker.aborted(now),
             Some(outcome) => {
                 let Finished {
                     permanent, latency, ..
@@ -250,7 +252,7 @@ impl<P: Payload> Dispatcher<P> {
                 }
             }
         }
-        if let Some(until) = finished.hold_until {
+        if let Some(until) = finished.hold_until.filter(|_| !finished.elsewhere) {
             lane.hold(until);
         }
         if let Some((delivery, payload)) = again {
@@ -308,6 +310,7 @@ impl<P: Payload> Dispatcher<P> {
                 blocked,
                 None | Some(Blocked::Idle | Blocked::Window | Blocked::Rate(_) | Blocked::Tenant(_))
             );
+            lane.recall_replays(low_water);
             if (servable || gives_up) && lane.wants_refill(low_water, now) {
                 if self.refills < self.config.max_refills {
                     return Some(self.refill(destination));
@@ -519,8 +522,14 @@ impl<P: Payload> Dispatcher<P> {
     fn refill(&mut self, destination: DestinationKey) -> Action<P> {
         self.refills += 1;
         let limit = self.lane_capacity().div_ceil(2);
+        let low_water = self.lane_capacity().div_ceil(4);
         let mut skip = HashSet::new();
+        let mut replays = true;
         if let Some(lane) = self.lanes.get_mut(&destination) {
+            replays = lane.wants_replays(low_water);
+            if !replays {
+                lane.leave_replays();
+            }
             lane.rest = Rest::Reading {
                 departed: HashSet::new(),
                 missed: None,
@@ -531,6 +540,7 @@ impl<P: Payload> Dispatcher<P> {
         Action::Refill {
             destination,
             skip,
+            replays,
             limit,
         }
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Dispatcher;
-use super::lane::Limit;
+use super::lane::{DEFAULT_REPLAY_RATE, Lane, Limit};
 use super::queue::Payload;
 use super::tenants::Share;
-use super::view::{LaneView, Severity, TenantLimit};
+use super::view::{LaneView, Rank, TenantLimit};
 use crate::breaker::{Breaker, BreakerSnapshot, Change};
 use crate::id::{DestinationKey, TenantKey};
 use crate::streak::{Notice, Streak};
@@ -77,8 +77,12 @@ impl<P: Payload> Dispatcher<P> {
         per_second: Option<NonZeroU32>,
         now: Timestamp,
     ) {
-        self.lane(destination, now).limit_replays(per_second);
-        self.list(destination);
+        let known = self.lanes.get(&destination);
+        let known = known.map_or(Some(DEFAULT_REPLAY_RATE), Lane::replay_rate);
+        if known != per_second {
+            self.lane(destination, now).limit_replays(per_second, now);
+            self.list(destination);
+        }
     }
 
     /// What to keep of a destination now; `None` when there is nothing worth it.
@@ -196,7 +200,7 @@ impl<P: Payload> Dispatcher<P> {
         let mut ranked: Vec<_> = self
             .lanes
             .iter()
-            .map(|(key, lane)| (std::cmp::Reverse(Severity::of(lane, now)), *key))
+            .map(|(key, lane)| (std::cmp::Reverse(Rank::of(lane, now)), *key))
             .collect();
         if limit < ranked.len() {
             ranked.select_nth_unstable(limit);

@@ -81,6 +81,11 @@ impl<P> Queue<P> {
         self.len
     }
 
+    /// How many of them are replays.
+    pub(super) fn replays(&self) -> usize {
+        self.classes[Class::Replay.index()].len()
+    }
+
     pub(super) fn push(&mut self, waiting: Waiting<P>, fresh: bool) {
         let class = Class::of(&waiting.delivery, fresh);
         let at = (waiting.delivery.plan.due_at, waiting.delivery.key);
@@ -177,21 +182,16 @@ impl<P> Queue<P> {
         Some(found)
     }
 
-    /// Takes out the delivery that is due last among those that may go back to the store.
+    /// Takes out the delivery that is due last among those that may go back to the store; a replay as long as there is one.
     pub(super) fn evict(&mut self, may_go: impl Fn(DeliveryKey) -> bool) -> Option<Waiting<P>> {
-        let last = self
-            .classes
-            .iter()
-            .filter_map(|class| {
-                class
-                    .keys()
-                    .rev()
-                    .take(EVICTION_SCAN)
-                    .find(|(_, key)| may_go(*key))
-            })
-            .max()
-            .copied()?;
-        self.remove(last.1, last.0)
+        let last_of = |class: &BTreeMap<(Timestamp, DeliveryKey), _>| {
+            let mut latest = class.keys().rev().take(EVICTION_SCAN);
+            latest.find(|(_, key)| may_go(*key)).copied()
+        };
+        let (others, replays) = self.classes.split_at(Class::Replay.index());
+        let replay = replays.iter().filter_map(last_of).max();
+        let (due, key) = replay.or_else(|| others.iter().filter_map(last_of).max())?;
+        self.remove(key, due)
     }
 }
 
@@ -283,5 +283,17 @@ mod tests {
         let gone = queue.evict(|key| key != DeliveryKey(3)).map(|w| w.delivery.key);
         assert_eq!(gone, Some(DeliveryKey(2)));
         assert_eq!(queue.len(), 2);
+    }
+
+    #[test]
+    fn eviction_takes_replays_first() {
+        let mut queue = Queue::new();
+        queue.push(waiting(1, |d| d.replayed = true), false);
+        queue.push(
+            waiting(2, |d| d.plan.due_at = NOW.plus(Duration::from_secs(9))),
+            true,
+        );
+        let order: Vec<_> = std::iter::from_fn(|| queue.evict(|_| true).map(|w| w.delivery.key.0)).collect();
+        assert_eq!(order, [1, 2], "although the other one is due later");
     }
 }

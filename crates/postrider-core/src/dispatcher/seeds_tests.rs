@@ -26,6 +26,8 @@ const IMPATIENT: i64 = 7;
 /// One tenant has both of these, and a limit for them together.
 const OF_TENANT: [i64; 2] = [4, 5];
 const TENANT_RATE: u32 = 1;
+/// Half of everything is part of replays, and these are paused meanwhile; milliseconds.
+const REPLAYS_STOP: (u64, u64) = (5_000, 120_000);
 const IMPATIENT_AFTER: Duration = Duration::from_secs(45);
 
 #[derive(Debug)]
@@ -35,6 +37,8 @@ enum Coming {
     Committed(PendingDelivery, Option<PendingDelivery>),
     Ended(PendingDelivery),
     Read(DestinationKey, Vec<PendingDelivery>, bool),
+    /// Replays of all destinations go at this rate from now on.
+    Paced(Option<NonZeroU32>),
 }
 
 /// What is known of one receiver, apart from the dispatcher.
@@ -127,8 +131,14 @@ impl Network {
         }
         for n in 0..DESTINATIONS * EVENTS {
             let due = at(network.draw(60_000));
-            network.later(due, Coming::Published(pending(n, n % DESTINATIONS, due)));
+            let delivery = PendingDelivery {
+                replayed: (n / DESTINATIONS) % 2 == 0,
+                ..pending(n, n % DESTINATIONS, due)
+            };
+            network.later(due, Coming::Published(delivery));
         }
+        network.later(at(REPLAYS_STOP.0), Coming::Paced(None));
+        network.later(at(REPLAYS_STOP.1), Coming::Paced(NonZeroU32::new(20)));
         network
     }
 
@@ -173,8 +183,9 @@ impl Network {
                     Action::Refill {
                         destination,
                         skip,
+                        replays,
                         limit,
-                    } => self.read(destination, &skip, limit),
+                    } => self.read(destination, &skip, replays, limit),
                 }
             }
             let timer = self.dispatcher.poll_timeout().map(|(at, _)| at);
@@ -200,7 +211,13 @@ impl Network {
         assert!(delivery.plan.due_at <= now, "seed {seed}: before its time");
         assert!(self.owned.insert(delivery.key), "seed {seed}: started twice");
         let is_first = delivery.progress.attempts == 0;
-        if delivery.destination.0 == WELL && is_first && self.config.max_in_flight == 48 {
+        let is_paused = now >= at(REPLAYS_STOP.0) && now < at(REPLAYS_STOP.1);
+        assert!(
+            !(delivery.replayed && is_paused),
+            "seed {seed}: a replay that is paused"
+        );
+        let is_live = !delivery.replayed;
+        if delivery.destination.0 == WELL && is_first && is_live && self.config.max_in_flight == 48 {
             let waited = now.since(delivery.plan.due_at);
             assert!(waited <= PATIENCE, "seed {seed}: starved for {waited:?}");
         }
@@ -274,13 +291,17 @@ impl Network {
         self.later(now.plus(delay), Coming::Ended(delivery));
     }
 
-    fn read(&mut self, destination: DestinationKey, skip: &HashSet<DeliveryKey>, limit: usize) {
-        let mut rows: Vec<_> = self
-            .rows
-            .values()
-            .filter(|row| row.destination == destination && !skip.contains(&row.key))
-            .copied()
-            .collect();
+    fn read(
+        &mut self,
+        destination: DestinationKey,
+        skip: &HashSet<DeliveryKey>,
+        replays: bool,
+        limit: usize,
+    ) {
+        let is_wanted = |row: &&PendingDelivery| {
+            row.destination == destination && !skip.contains(&row.key) && (replays || !row.replayed)
+        };
+        let mut rows: Vec<_> = self.rows.values().filter(is_wanted).copied().collect();
         rows.sort_by_key(|row| (row.plan.due_at, row.key));
         let more = rows.len() > limit;
         rows.truncate(limit);
@@ -298,6 +319,11 @@ impl Network {
             Coming::Read(destination, rows, more) => {
                 let rows = rows.into_iter().map(|row| (row, None));
                 self.dispatcher.refilled(destination, rows, more, now);
+            }
+            Coming::Paced(rate) => {
+                for key in 0..DESTINATIONS {
+                    self.dispatcher.limit_replays(DestinationKey(key), rate, now);
+                }
             }
             Coming::Answered(delivery, outcome, latency) => self.finish(delivery, outcome, latency),
             Coming::Ended(delivery) => {

@@ -18,6 +18,8 @@ mod protection;
 mod recovery;
 #[path = "renewed_tests.rs"]
 mod renewed;
+#[path = "replays_tests.rs"]
+mod replays;
 #[path = "seeds_tests.rs"]
 mod seeds;
 #[path = "tenants_tests.rs"]
@@ -80,6 +82,7 @@ fn answered(delivery: PendingDelivery, status: u16) -> Finished<Bytes> {
         delivery,
         outcome: Some(Outcome::status(status)),
         permanent: false,
+        elsewhere: false,
         latency: Duration::from_millis(5),
         hold_until: None,
         again: None,
@@ -407,6 +410,7 @@ impl Model {
                 Action::Refill {
                     destination,
                     skip,
+                    replays: _,
                     limit,
                 } => {
                     let mut rows: Vec<_> = self.rows.values().copied().collect();

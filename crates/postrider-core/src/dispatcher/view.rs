@@ -31,6 +31,8 @@ words! {
         Probing = 6 => "probing",
         /// The destination is disabled.
         Disabled = 7 => "disabled",
+        /// Nothing is due but deliveries of replays, and these are paused.
+        ReplaysPaused = 8 => "replays_paused",
     }
 }
 
@@ -107,7 +109,8 @@ impl LaneView {
             Some(Blocked::Window) if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
             Some(Blocked::Window) => (Standing::WindowFull, None),
             Some(Blocked::Rate(at) | Blocked::Tenant(at)) => (Standing::RateLimited, Some(at)),
-            Some(Blocked::Idle) => (Standing::Idle, next_due_at),
+            Some(Blocked::Idle) if lane.stops_replays(now) => (Standing::ReplaysPaused, None),
+            Some(Blocked::Idle) => (Standing::Idle, lane.next_due(now)),
             None if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
             None => (Standing::Flowing, None),
         };
@@ -198,6 +201,10 @@ impl LaneView {
                 None if self.more_in_store => "Nothing in memory is due; the store is read next.".to_owned(),
                 None => "Nothing waits.".to_owned(),
             },
+            Standing::ReplaysPaused => {
+                "Nothing is due but deliveries of replays, and all replays of the destination are paused."
+                    .to_owned()
+            }
             Standing::Flowing => "Deliveries flow.".to_owned(),
         }
     }
@@ -216,7 +223,7 @@ impl Rank {
     /// Of a destination that is disabled: behind those that fail or are stopped, before all others.
     pub const DISABLED: Self = Self(1 << (Self::DUE_BITS + Self::FAILURE_BITS + 2));
 
-    fn of<P: Payload>(lane: &Lane<P>, now: Timestamp) -> Self {
+    pub(super) fn of<P: Payload>(lane: &Lane<P>, now: Timestamp) -> Self {
         let stopped: u64 = match lane.breaker.state(now) {
             BreakerState::Open => 3,
             BreakerState::HalfOpen => 2,
@@ -224,7 +231,7 @@ impl Rank {
         };
         let failures = u64::from(lane.streak.failures()).min((1 << Self::FAILURE_BITS) - 1);
         let furthest = (1 << Self::DUE_BITS) - 1;
-        let due = lane.queue.next_due().filter(|due| *due <= now);
+        let due = lane.next_due(now).filter(|due| *due <= now);
         let late = due.map_or(0, |due| {
             let due = u64::try_from(due.as_millis()).unwrap_or(0);
             furthest - due.min(furthest)
@@ -275,28 +282,5 @@ impl<P: Payload> Dispatcher<P> {
             census.held += usize::from(lane.hold_until.is_some_and(|until| until > now));
         }
         census
-    }
-}
-
-/// How badly off a destination is; the greater, the worse. Compared field by field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Severity {
-    stopped: u8,
-    failures: u32,
-    late_ms: u128,
-}
-
-impl Severity {
-    pub(super) fn of<P: Payload>(lane: &Lane<P>, now: Timestamp) -> Self {
-        let stopped = match lane.breaker.state(now) {
-            BreakerState::Open => 3,
-            BreakerState::HalfOpen => 2,
-            BreakerState::Closed => u8::from(lane.hold_until.is_some_and(|until| until > now)),
-        };
-        Self {
-            stopped,
-            failures: lane.streak.failures(),
-            late_ms: lane.queue.next_due().map_or(0, |due| now.since(due).as_millis()),
-        }
     }
 }

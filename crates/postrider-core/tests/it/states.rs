@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use postrider_core::alert::{AlertKind, AlertState, Severity, Told};
 use postrider_core::breaker::{BreakerState, OpenKind};
-use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier};
+use postrider_core::delivery::{DeadReason, DelayCause, DeliveryStatus, Tier, WaitCause};
+use postrider_core::dispatcher::Standing;
 use postrider_core::outcome::{Category, ErrorKind};
 use postrider_core::replay::ReplayState;
 
@@ -58,6 +59,8 @@ fn every_word_has_its_row() {
     assert_eq!(first_column("Dead-letter reason"), words(DeadReason::ALL));
     assert_eq!(first_column("Tier"), words(Tier::ALL));
     assert_eq!(first_column("Cause of a delay"), words(DelayCause::ALL));
+    assert_eq!(first_column("Reason to wait"), words(WaitCause::ALL));
+    assert_eq!(first_column("Standing of a destination"), words(Standing::ALL));
     assert_eq!(first_column("Category"), words(Category::ALL));
     assert_eq!(first_column("Error"), words(ErrorKind::ALL));
     assert_eq!(first_column("Circuit breaker"), words(BreakerState::ALL));

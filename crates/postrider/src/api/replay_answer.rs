@@ -1,6 +1,6 @@
 //! A replay as it is answered, with its progress.
 
-use postrider_core::replay::{ReplayConfig, ReplayState};
+use postrider_core::replay::{MAX_RATE_PER_SECOND, ReplayConfig, ReplayState};
 use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::replay::{Replay, ReplayDestination, ReplayDetail, ReplayProgress, ReplayScope};
@@ -99,7 +99,7 @@ impl ReplayAnswer {
         let ReplayDetail { replay, destinations } = detail;
         let running =
             (replay.state == ReplayState::Running).then(|| app.now().since(replay.created_at).as_secs());
-        let rate = replay.spec.rate_per_second;
+        let rate = replay.spec.rate_per_second.min(MAX_RATE_PER_SECOND);
         // The parts run side by side.
         let slowest = |elapsed| {
             destinations

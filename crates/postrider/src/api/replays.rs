@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use postrider_core::replay::{ReplayConfig, ReplayState};
+use postrider_core::replay::{MAX_RATE_PER_SECOND, ReplayConfig, ReplayState};
 use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::replay::{
@@ -24,7 +24,6 @@ use super::{App, Shared};
 
 /// Deliveries per second and destination, unless the request says otherwise.
 const DEFAULT_RATE: u32 = 50;
-const MAX_RATE: u32 = 10_000;
 /// Destinations that a dry run lists.
 const MAX_LISTED: usize = 100;
 
@@ -105,7 +104,7 @@ pub(super) async fn create_one(
 
 fn terms(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> (u32, ReplayConfig) {
     let rate = fields.take("rate_per_second");
-    let rate = rate.count("rate_per_second", 1, MAX_RATE, faults);
+    let rate = rate.count("rate_per_second", 1, MAX_RATE_PER_SECOND, faults);
     let config = match fields.take("config").narrowing_text("config", faults) {
         None => ReplayConfig::Current,
         Some(word) => word.parse().unwrap_or_else(|unknown| {

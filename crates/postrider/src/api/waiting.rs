@@ -76,6 +76,7 @@ fn stop(view: &LaneView) -> Option<WaitingAnswer> {
         Standing::Open | Standing::Probing => WaitCause::Breaker,
         Standing::RateLimited => WaitCause::RateLimit,
         Standing::WindowFull => WaitCause::Window,
+        Standing::ReplaysPaused => WaitCause::ReplayPaused,
         Standing::Idle | Standing::Flowing => return None,
     };
     Some(WaitingAnswer {

@@ -33,11 +33,11 @@ enum ReplaysCommand {
     List(ListArgs),
     /// One with its progress
     Show(ShowArgs),
-    /// Stop sending; what was sent stays sent
+    /// Stop sending; what was handed over and not sent yet waits
     Pause(OneArgs),
     /// Go on sending
     Resume(OneArgs),
-    /// End it; what was not sent stays a dead letter
+    /// End it; what was handed over is still sent, at its rate, and the rest stays as it is
     Cancel(OneArgs),
 }
 

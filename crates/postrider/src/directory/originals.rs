@@ -31,7 +31,17 @@ impl Directory {
         if let Some(kept) = self.originals.0.lock().get(&place) {
             return Ok(Arc::clone(kept));
         }
-        let found = self.store.dead_context(key).await?;
+        let found = match self.store.dead_context(key).await {
+            Err(StoreError::Corrupt(what)) => {
+                tracing::warn!(
+                    destination_id = today.record.id,
+                    what,
+                    "an earlier configuration cannot be read"
+                );
+                None
+            }
+            found => found?,
+        };
         let restored = found.and_then(|found| context::restore(&today.record, &found));
         let entry = match restored {
             Some(record) => {

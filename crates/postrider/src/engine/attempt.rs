@@ -62,6 +62,7 @@ async fn attempt(
     let Some(mut entry) = parts.directory.entry(delivery.destination) else {
         return ended(&parts, None, delivery, Next::Canceled, now);
     };
+    let today = Arc::clone(&entry.target);
     if let Some(context) = delivery.context {
         match parts.directory.as_it_was(&entry, context).await {
             Ok(original) => entry = original,
@@ -105,7 +106,8 @@ async fn attempt(
             }
         },
     };
-    send(&parts, &entry, delivery, payload, waited_for).await
+    let elsewhere = entry.target.url != today.url;
+    send(&parts, &entry, delivery, payload, waited_for, elsewhere).await
 }
 
 async fn send(
@@ -114,6 +116,7 @@ async fn send(
     delivery: PendingDelivery,
     payload: Arc<Payload>,
     waited_for: Option<WaitCause>,
+    elsewhere: bool,
 ) -> Done {
     let started_at = parts.clock.now();
     let target = &entry.target;
@@ -156,7 +159,8 @@ async fn send(
         Verdict::Succeeded | Verdict::Dead(..) => None,
     };
     count(parts, target, &delivery, &report, &next, now);
-    if target.policy.disables(&report.outcome) {
+    // What an earlier configuration meets is no reason to disable the one of today.
+    if delivery.context.is_none() && target.policy.disables(&report.outcome) {
         let reason = format!(
             "the receiver answered 410 Gone{}",
             trouble::excerpt(&report.response_body)
@@ -166,6 +170,7 @@ async fn send(
     Done {
         finished: Finished {
             delivery,
+            elsewhere,
             permanent: matches!(verdict, Verdict::Dead(DeadReason::PermanentFailure, _)),
             latency: report.timings.first_byte.unwrap_or(report.timings.total),
             hold_until: target.policy.hold(&report.outcome).map(|hold| now.plus(hold)),
@@ -294,6 +299,7 @@ fn put_back(delivery: PendingDelivery, payload: Option<Freight>) -> Done {
         finished: Finished {
             delivery,
             outcome: None,
+            elsewhere: false,
             permanent: false,
             latency: Duration::ZERO,
             hold_until: None,

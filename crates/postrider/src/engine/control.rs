@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use postrider_core::dispatcher::{Census, LaneView, Rank};
@@ -44,11 +45,17 @@ pub(super) enum Reason {
 
 /// The loop's end. Shared, because a loop that died is followed by another.
 #[derive(Debug, Clone)]
-pub(super) struct Commands(Arc<Mutex<mpsc::Receiver<Command>>>);
+pub(super) struct Commands {
+    waiting: Arc<Mutex<mpsc::Receiver<Command>>>,
+    loops: Arc<AtomicU64>,
+}
 
 /// The asking end; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Control(mpsc::Sender<Command>);
+pub struct Control {
+    commands: mpsc::Sender<Command>,
+    loops: Arc<AtomicU64>,
+}
 
 /// There is no loop to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -58,13 +65,24 @@ pub struct EngineAway;
 /// Both ends.
 pub(super) fn channel() -> (Control, Commands) {
     let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    (Control(sender), Commands(Arc::new(Mutex::new(receiver))))
+    let loops = Arc::new(AtomicU64::new(0));
+    let control = Control {
+        commands: sender,
+        loops: Arc::clone(&loops),
+    };
+    let waiting = Arc::new(Mutex::new(receiver));
+    (control, Commands { waiting, loops })
 }
 
 impl Commands {
+    /// A loop begins, which knows nothing of what an earlier one was told.
+    pub(super) fn begin(&self) {
+        self.loops.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// The next command; waits for ever when nobody can ask any more. Cancel-safe.
     pub(super) async fn next(&self) -> Command {
-        match self.0.lock().await.recv().await {
+        match self.waiting.lock().await.recv().await {
             Some(command) => command,
             None => std::future::pending().await,
         }
@@ -72,14 +90,17 @@ impl Commands {
 
     /// A command that waits already.
     pub(super) fn waiting(&self) -> Option<Command> {
-        self.0.try_lock().ok()?.try_recv().ok()
+        self.waiting.try_lock().ok()?.try_recv().ok()
     }
 }
 
 impl Default for Control {
     /// Of an engine that does not run.
     fn default() -> Self {
-        Self(mpsc::channel(1).0)
+        Self {
+            commands: mpsc::channel(1).0,
+            loops: Arc::default(),
+        }
     }
 }
 
@@ -145,27 +166,38 @@ impl Control {
         } else {
             Reason::Terms
         };
-        if self.0.try_send(Command::Changed(destination, reason)).is_err() {
+        if self
+            .commands
+            .try_send(Command::Changed(destination, reason))
+            .is_err()
+        {
             tracing::debug!(%destination, "no engine to tell that a destination was changed");
         }
     }
 
     /// A named policy was changed, and with it what the owners of some destinations want.
     pub fn policies_changed(&self) {
-        if self.0.try_send(Command::PoliciesChanged).is_err() {
+        if self.commands.try_send(Command::PoliciesChanged).is_err() {
             tracing::debug!("no engine to tell that a policy was changed");
         }
     }
 
-    /// Replays go at these rates from now on. Answers whether the loop will hear of it.
+    /// How many loops have begun so far. Another number than before means a loop that does not know what the one before it
+    /// was told; what is told after this was asked may still go to an older one.
+    #[must_use]
+    pub fn loops(&self) -> u64 {
+        self.loops.load(Ordering::Acquire)
+    }
+
+    /// Replays go at these rates from now on; what is not named stays as it is. Answers whether the loop will hear of it.
     #[must_use]
     pub fn limit_replays(&self, limits: Vec<ReplayLimit>) -> bool {
-        self.0.try_send(Command::LimitReplays(limits)).is_ok()
+        self.commands.try_send(Command::LimitReplays(limits)).is_ok()
     }
 
     async fn ask<A>(&self, command: impl FnOnce(oneshot::Sender<A>) -> Command) -> Result<A, EngineAway> {
         let (answer, answered) = oneshot::channel();
-        self.0.try_send(command(answer)).map_err(|_| EngineAway)?;
+        self.commands.try_send(command(answer)).map_err(|_| EngineAway)?;
         match timeout(PATIENCE, answered).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => Err(EngineAway),

@@ -68,6 +68,7 @@ impl Run {
         commands: Commands,
     ) -> Self {
         let limits = &config.dispatcher;
+        commands.begin();
         let (keeping, to_keep) = keep::channel();
         // What is in flight when the bound is reached may still be judged.
         let (judged, to_settle) = mpsc::channel((limits.max_unsettled + limits.max_in_flight).max(1));
@@ -190,11 +191,13 @@ impl Run {
                 Action::Refill {
                     destination,
                     skip,
+                    replays,
                     limit,
                 } => {
                     let query = DueQuery {
                         destination,
                         skip,
+                        replays,
                         limit,
                         max_payload_bytes: self.max_read_bytes,
                     };

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use postrider_core::dispatcher::DEFAULT_REPLAY_RATE;
 use postrider_core::id::{DestinationKey, ReplayKey};
-use postrider_core::replay::ReplayState;
+use postrider_core::replay::{MAX_RATE_PER_SECOND, ReplayState};
 use postrider_core::time::Timestamp;
 use postrider_store::page::{Cursor, Direction, PageRequest};
-use postrider_store::replay::{Replay, ReplayQuery, ReplayStep};
+use postrider_store::replay::{Replay, ReplayDestination, ReplayQuery, ReplayStep};
 use postrider_store::{Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -34,8 +35,10 @@ const IDLE_LOOK: Duration = Duration::from_secs(5);
 const FULL_WAIT: Duration = Duration::from_millis(50);
 /// A destination whose step failed is looked at again after this.
 const FAILED_WAIT: Duration = Duration::from_millis(500);
-/// Replays that are open at once; the store allows no more.
-const MAX_OPEN: usize = 100;
+/// Replays that one read of the store brings.
+const PAGE: usize = 100;
+/// What is left of parts that make no steps is counted this often.
+const RECOUNT: Duration = Duration::from_secs(2);
 /// Steps at a time.
 const MAX_STEPS: usize = 16;
 /// Deliveries of one destination that are pending and have not ended: ten seconds' worth within these. The upper bound is half
@@ -57,10 +60,11 @@ pub struct Replayer {
     pub stop: watch::Receiver<bool>,
 }
 
-/// A destination of a running replay.
+/// A replay's part for one destination, as long as something of it is not walked or has not ended.
 #[derive(Debug)]
 struct Part {
     rate: u32,
+    is_walked: bool,
     /// Deliveries that may be handed over, as of `counted_at`.
     credit: f64,
     counted_at: Instant,
@@ -68,18 +72,28 @@ struct Part {
     not_before: Instant,
 }
 
+/// A replay that is open, or of which deliveries are outstanding.
+#[derive(Debug)]
+struct Known {
+    id: String,
+    state: ReplayState,
+    /// Its parts are not looked at again before this.
+    recount_at: Instant,
+}
+
 type Parts = HashMap<(ReplayKey, DestinationKey), Part>;
 
-/// What is known of the replays that are open.
+/// What is known of the replays that are at work.
 #[derive(Debug, Default)]
 struct Work {
     parts: Parts,
-    /// Running replays whose parts were read.
-    known: HashSet<ReplayKey>,
-    /// Destinations of paused replays.
-    paused: HashMap<ReplayKey, Vec<DestinationKey>>,
+    replays: HashMap<ReplayKey, Known>,
+    /// Those that an earlier process left canceled, with deliveries outstanding, were learned.
+    is_caught_up: bool,
     /// What the engine was told last.
     told: HashMap<DestinationKey, Option<NonZeroU32>>,
+    /// Which loop of the engine was told that.
+    told_to: Option<u64>,
 }
 
 impl Replayer {
@@ -92,8 +106,8 @@ impl Replayer {
                 if let Err(error) = self.look(&mut work).await {
                     tracing::warn!(%error, "failed to look for replays; trying again");
                 }
-                let is_idle = work.parts.is_empty() && work.paused.is_empty();
-                look_at = Instant::now() + if is_idle { IDLE_LOOK } else { LOOK };
+                let look = if work.replays.is_empty() { IDLE_LOOK } else { LOOK };
+                look_at = Instant::now() + look;
             }
             self.step_all(&mut work).await;
             let wake = if work.parts.is_empty() {
@@ -109,94 +123,140 @@ impl Replayer {
         }
     }
 
-    /// Learns which replays run, and tells the engine how fast.
+    /// Learns which replays are at work, and tells the engine how fast.
     async fn look(&self, work: &mut Work) -> Result<(), StoreError> {
         let open = self
-            .store
-            .replays(ReplayQuery {
-                states: vec![ReplayState::Running, ReplayState::Paused],
-                page: PageRequest {
-                    limit: MAX_OPEN,
-                    direction: Direction::Ascending,
-                    cursor: Cursor::Start,
-                },
-            })
-            .await?
-            .rows;
-        let in_state = |state| {
-            let replays = open.iter().filter(move |replay| replay.state == state);
-            replays.map(|replay| replay.key).collect::<HashSet<_>>()
-        };
-        let (running, paused) = (in_state(ReplayState::Running), in_state(ReplayState::Paused));
-        work.known.retain(|key| running.contains(key));
-        work.parts.retain(|(key, _), _| running.contains(key));
-        work.paused.retain(|key, _| paused.contains(key));
+            .in_states(&[ReplayState::Running, ReplayState::Paused])
+            .await?;
+        let states: HashMap<ReplayKey, ReplayState> =
+            open.iter().map(|replay| (replay.key, replay.state)).collect();
+        for (key, known) in &mut work.replays {
+            // What is not open any more was canceled, or is done and has nothing outstanding.
+            known.state = states.get(key).copied().unwrap_or(ReplayState::Canceled);
+        }
         for replay in &open {
-            let is_known = match replay.state {
-                ReplayState::Paused => work.paused.contains_key(&replay.key),
-                _ => work.known.contains(&replay.key),
-            };
-            if !is_known {
+            if !work.replays.contains_key(&replay.key) {
                 self.learn(work, replay).await?;
             }
         }
-        self.tell(work, &open);
+        if !work.is_caught_up {
+            for replay in self.in_states(&[ReplayState::Canceled]).await? {
+                if replay.progress.outstanding() > 0 {
+                    self.learn(work, &replay).await?;
+                }
+            }
+            work.is_caught_up = true;
+        }
+        self.recount(work).await?;
+        self.tell(work);
         Ok(())
+    }
+
+    async fn in_states(&self, states: &[ReplayState]) -> Result<Vec<Replay>, StoreError> {
+        let mut found = Vec::new();
+        let mut cursor = Cursor::Start;
+        loop {
+            let page = PageRequest {
+                limit: PAGE,
+                direction: Direction::Ascending,
+                cursor,
+            };
+            let states = states.to_vec();
+            let page = self.store.replays(ReplayQuery { states, page }).await?;
+            found.extend(page.rows);
+            match page.next {
+                Some(next) => cursor = Cursor::After(next),
+                None => return Ok(found),
+            }
+        }
     }
 
     async fn learn(&self, work: &mut Work, replay: &Replay) -> Result<(), StoreError> {
         let Some(detail) = self.store.replay(&replay.id).await? else {
             return Ok(());
         };
-        if replay.state == ReplayState::Paused {
-            let destinations = detail.destinations.iter().map(|part| part.destination);
-            work.paused.insert(replay.key, destinations.collect());
-            return Ok(());
-        }
         let now = Instant::now();
-        for part in detail.destinations.iter().filter(|part| !part.is_walked) {
+        let state = detail.replay.state;
+        for part in detail.destinations.iter().filter(|part| is_at_work(state, part)) {
             work.parts.insert(
                 (replay.key, part.destination),
                 Part {
-                    rate: replay.spec.rate_per_second,
+                    rate: replay.spec.rate_per_second.min(MAX_RATE_PER_SECOND),
+                    is_walked: part.is_walked,
                     credit: 1.0,
                     counted_at: now,
                     not_before: now,
                 },
             );
         }
-        work.known.insert(replay.key);
+        let known = Known {
+            id: replay.id.clone(),
+            state,
+            recount_at: now + RECOUNT,
+        };
+        work.replays.insert(replay.key, known);
         Ok(())
     }
 
-    /// Tells the engine the rate of each destination: the highest of those that run, none when all of them are paused. What is
-    /// not named any more gets the engine's own rate back.
-    fn tell(&self, work: &mut Work, open: &[Replay]) {
-        let mut wanted: HashMap<DestinationKey, Option<NonZeroU32>> = HashMap::new();
-        for destination in work.paused.values().flatten() {
-            wanted.insert(*destination, None);
-        }
-        for ((_, destination), part) in &work.parts {
-            let rate = NonZeroU32::new(part.rate);
-            let known = wanted.entry(*destination).or_insert(rate);
-            *known = (*known).max(rate);
-        }
-        // Walked to its end, but not everything has been sent: its rate stays.
-        let still_open = |replay: &Replay| replay.progress.outstanding() > 0;
-        if open.iter().any(still_open) {
-            for (destination, rate) in &work.told {
-                wanted.entry(*destination).or_insert(*rate);
+    /// Forgets parts of which nothing is left to be sent. Steps tell that of a part until it is walked; from then on, and of
+    /// replays that were canceled, the store is asked.
+    async fn recount(&self, work: &mut Work) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let walked: HashSet<ReplayKey> = work
+            .parts
+            .iter()
+            .filter_map(|((replay, _), part)| part.is_walked.then_some(*replay))
+            .collect();
+        for (key, known) in &mut work.replays {
+            let matters = match known.state {
+                ReplayState::Running => walked.contains(key),
+                ReplayState::Paused => false,
+                ReplayState::Canceled | ReplayState::Done => true,
+            };
+            if !matters || now < known.recount_at {
+                continue;
             }
+            known.recount_at = now + RECOUNT;
+            let detail = self.store.replay(&known.id).await?;
+            let left: HashSet<DestinationKey> = detail
+                .iter()
+                .flat_map(|detail| {
+                    detail
+                        .destinations
+                        .iter()
+                        .map(move |part| (detail.replay.state, part))
+                })
+                .filter(|(state, part)| is_at_work(*state, part))
+                .map(|(_, part)| part.destination)
+                .collect();
+            work.parts
+                .retain(|(replay, destination), _| replay != key || left.contains(destination));
+        }
+        let busy: HashSet<ReplayKey> = work.parts.keys().map(|(replay, _)| *replay).collect();
+        work.replays
+            .retain(|key, known| known.state.is_open() || busy.contains(key));
+        Ok(())
+    }
+
+    /// Tells the engine the rate of each destination: the highest of those that are not paused, none when all of them are.
+    /// What is not named any more gets the engine's own rate back. A loop that is new is told everything, another one what
+    /// has changed.
+    fn tell(&self, work: &mut Work) {
+        let wanted = work.wanted();
+        let heard_by = self.engine.loops();
+        if work.told_to != Some(heard_by) {
+            work.told.clear();
         }
         let gone = work.told.keys().filter(|key| !wanted.contains_key(key));
         let limits: Vec<ReplayLimit> = wanted
             .iter()
+            .filter(|(key, rate)| work.told.get(key) != Some(rate))
             .map(|(key, rate)| (*key, *rate))
-            .chain(gone.map(|key| (*key, DEFAULT_RATE)))
+            .chain(gone.map(|key| (*key, Some(DEFAULT_REPLAY_RATE))))
             .collect();
-        // Told again each time: a loop that was started anew has forgotten it.
         if limits.is_empty() || self.engine.limit_replays(limits) {
             work.told = wanted;
+            work.told_to = Some(heard_by);
         }
     }
 
@@ -205,8 +265,12 @@ impl Replayer {
         let now = Instant::now();
         let mut steps = Vec::new();
         for ((replay, destination), part) in &mut work.parts {
+            let runs = work
+                .replays
+                .get(replay)
+                .is_some_and(|known| known.state == ReplayState::Running);
             part.earn(now);
-            if part.credit >= 1.0 && part.not_before <= now {
+            if runs && !part.is_walked && part.credit >= 1.0 && part.not_before <= now {
                 steps.push(ReplayStep {
                     replay: *replay,
                     destination: *destination,
@@ -233,11 +297,14 @@ impl Replayer {
                         part.not_before = Instant::now() + FULL_WAIT;
                     }
                 }
-                // Ended, paused, canceled: nothing more to hand over until it is seen running again.
+                // Paused or canceled: nothing more is handed over until it is seen running again.
                 Ok(Some(stepped)) => {
-                    work.parts.remove(&key);
-                    if stepped.state != ReplayState::Running {
-                        work.known.remove(&step.replay);
+                    part.is_walked = stepped.is_walked;
+                    if stepped.is_walked && stepped.progress.outstanding() == 0 {
+                        work.parts.remove(&key);
+                    }
+                    if let Some(known) = work.replays.get_mut(&step.replay) {
+                        known.state = stepped.state;
                     }
                 }
                 Ok(None) => drop(work.parts.remove(&key)),
@@ -250,8 +317,27 @@ impl Replayer {
     }
 }
 
-/// What the engine does by itself.
-const DEFAULT_RATE: Option<NonZeroU32> = NonZeroU32::new(50);
+impl Work {
+    /// The rate of each destination that something is at work for; none when all that is so is paused.
+    fn wanted(&self) -> HashMap<DestinationKey, Option<NonZeroU32>> {
+        let mut wanted: HashMap<DestinationKey, Option<NonZeroU32>> = HashMap::new();
+        for ((replay, destination), part) in &self.parts {
+            let is_paused = self
+                .replays
+                .get(replay)
+                .is_some_and(|known| known.state == ReplayState::Paused);
+            let rate = NonZeroU32::new(part.rate).filter(|_| !is_paused);
+            let known = wanted.entry(*destination).or_insert(rate);
+            *known = (*known).max(rate);
+        }
+        wanted
+    }
+}
+
+/// Whether something of a part is left to be handed over or to be sent.
+const fn is_at_work(state: ReplayState, part: &ReplayDestination) -> bool {
+    part.progress.outstanding() > 0 || (state.is_open() && !part.is_walked)
+}
 
 impl Part {
     /// Time becomes credit, of which at most a fifth of a second's worth is saved up.
@@ -282,6 +368,7 @@ mod tests {
     fn part(rate: u32, now: Instant) -> Part {
         Part {
             rate,
+            is_walked: false,
             credit: 1.0,
             counted_at: now,
             not_before: now,
@@ -301,7 +388,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ten_seconds_worth_may_be_outstanding_within_bounds() {
         let now = Instant::now();
-        let table = [(1, 100), (50, 500), (10_000, 512)];
+        let table = [(1, 100), (50, 500), (1_000, 512)];
         for (rate, most) in table {
             assert_eq!(part(rate, now).max_outstanding(), most, "{rate}");
         }

@@ -215,6 +215,7 @@ impl World<'_> {
                 Action::Refill {
                     destination,
                     skip,
+                    replays: _,
                     limit,
                 } => self.read(destination, &skip, limit),
             }
@@ -290,6 +291,7 @@ impl World<'_> {
             delivery,
             outcome: Some(outcome.clone()),
             permanent: matches!(verdict, Verdict::Dead(..)),
+            elsewhere: false,
             latency,
             hold_until: policy.hold(outcome).map(|hold| self.now.plus(hold)),
             again,

@@ -60,6 +60,9 @@ pub(in crate::sqlite) fn due(conn: &Connection, ids: &IdCodec, query: &DueQuery)
         let mut one = by_key.query([key])?;
         let Some(row) = one.next()? else { continue };
         let delivery = rows::pending(row)?;
+        if delivery.replayed && !query.replays {
+            continue;
+        }
         let payload = match data_bytes(conn, delivery.event, bytes_left)? {
             Some(bytes) if bytes <= bytes_left => {
                 bytes_left -= bytes;

@@ -101,7 +101,20 @@ pub(in crate::sqlite) fn list(
         0,
         Span::ALL
     );
-    walk::page(conn, &[all], Span::ALL, &query.page, until, |key| {
+    let in_state = |state: &ReplayState| {
+        select!(
+            "SELECT key FROM replay WHERE key > ?1 AND key < ?2 AND state = ?4",
+            "key",
+            state.code().into(),
+            Span::ALL
+        )
+    };
+    let wanted = |state: &&ReplayState| query.states.contains(state);
+    let mut sources: Vec<Source> = ReplayState::ALL.iter().filter(wanted).map(in_state).collect();
+    if sources.is_empty() {
+        sources.push(all);
+    }
+    walk::page(conn, &sources, Span::ALL, &query.page, until, |key| {
         let found = by_key(conn, ids, ReplayKey(key))?;
         Ok(found.filter(|replay| query.states.is_empty() || query.states.contains(&replay.state)))
     })

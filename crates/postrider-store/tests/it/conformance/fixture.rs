@@ -102,6 +102,7 @@ pub(crate) async fn publish(store: &dyn Store, event: NewEvent, now: Timestamp) 
 /// All that is due for a destination.
 pub(crate) async fn due(store: &dyn Store, destination: DestinationKey) -> Vec<DueDelivery> {
     let query = DueQuery {
+        replays: true,
         destination,
         skip: HashSet::new(),
         limit: 100_000,

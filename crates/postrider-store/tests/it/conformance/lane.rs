@@ -24,6 +24,7 @@ pub(crate) async fn due_is_in_order_and_skips_what_the_caller_has<H: Harness>() 
 
     let skip = HashSet::from([all[0].key, all[2].key]);
     let query = DueQuery {
+        replays: true,
         destination: key,
         skip,
         limit: 1,
@@ -64,6 +65,7 @@ pub(crate) async fn payloads_stop_at_the_budget<H: Harness>() {
         publish(&*store, new, at(seconds)).await;
     }
     let query = |max_payload_bytes| DueQuery {
+        replays: true,
         destination: key,
         skip: HashSet::new(),
         limit: 10,

@@ -5,7 +5,7 @@ use postrider_core::id::{DestinationKey, ReplayKey};
 use postrider_core::replay::{ReplayConfig, ReplayState};
 use postrider_store::Store;
 use postrider_store::letter::{DeadLetterFilter, Withdrawn};
-use postrider_store::record::{Next, Retried};
+use postrider_store::record::{DueQuery, Next, Retried};
 use postrider_store::replay::{
     Replay, ReplayChanged, ReplayCreated, ReplayPreview, ReplayProgress, ReplayQuery, ReplayScope,
     ReplaySpec, ReplayStep, ReplayStepped,
@@ -96,6 +96,18 @@ pub(crate) async fn a_replay_moves_dead_letters_step_by_step<H: Harness>() {
     );
     let mut moved = pending(&*store, keys[0]).await;
     moved.sort_by_key(|row| row.key);
+    let live = DueQuery {
+        replays: false,
+        destination: keys[0],
+        skip: Default::default(),
+        limit: 10,
+        max_payload_bytes: 0,
+    };
+    assert_eq!(
+        store.due(live).await.unwrap().rows,
+        [],
+        "replays were not asked for"
+    );
     let queued: Vec<_> = moved.iter().map(|row| row.key).collect();
     assert_eq!(
         queued,

@@ -131,7 +131,7 @@ async fn one_dead_letter_is_a_replay_of_one() {
         .await
         .expect(422);
     let faults = json!([
-        "rate_per_second must be a whole number from 1 to 10000",
+        "rate_per_second must be a whole number from 1 to 1000",
         "config must be one of: current, original",
         "code is unknown",
     ]);
@@ -149,11 +149,11 @@ async fn every_wrong_field_is_named() {
             json!(["all must not be true when there is a filter"]),
         ),
         (
-            json!({ "code": 401, "rate_per_second": 10_001, "config": "x", "rate": 5, "dry_run": 1, "since": "yesterday" }),
+            json!({ "code": 401, "rate_per_second": 1_001, "config": "x", "rate": 5, "dry_run": 1, "since": "yesterday" }),
             json!([
                 "dry_run must be true or false",
                 "since must be an RFC 3339 date-time",
-                "rate_per_second must be a whole number from 1 to 10000",
+                "rate_per_second must be a whole number from 1 to 1000",
                 "config must be one of: current, original",
                 "rate is unknown",
             ]),

@@ -47,6 +47,8 @@ pub(super) struct Held {
     pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
+    /// Whether no earlier configuration can be read.
+    corrupts_contexts: AtomicBool,
 }
 
 impl Held {
@@ -58,7 +60,13 @@ impl Held {
             noisy: Mutex::default(),
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
+            corrupts_contexts: AtomicBool::new(false),
         }
+    }
+
+    /// From now on no earlier configuration can be read.
+    pub(super) fn corrupt_contexts(&self) {
+        self.corrupts_contexts.store(true, Ordering::Relaxed);
     }
 }
 
@@ -105,6 +113,9 @@ impl DeadLetters for Held {
     }
 
     async fn dead_context(&self, key: ContextKey) -> Result<Option<DeadContext>, StoreError> {
+        if self.corrupts_contexts.load(Ordering::Relaxed) {
+            return Err(StoreError::Corrupt("sealed with another key".to_owned()));
+        }
         hold!(self, store => store.dead_context(key))
     }
 

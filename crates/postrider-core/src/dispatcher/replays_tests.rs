@@ -1,0 +1,141 @@
+//! Replays beside live traffic: what is paused or slow stands before nothing, and is not forgotten.
+
+use super::*;
+
+const DESTINATION: DestinationKey = DestinationKey(1);
+
+fn replayed(key: i64) -> PendingDelivery {
+    PendingDelivery {
+        replayed: true,
+        ..pending(key, 1, START)
+    }
+}
+
+/// A lane of eight that is full of replays, which are paused.
+fn full_of_paused() -> Dispatcher<Bytes> {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.limit_replays(DESTINATION, None, START);
+    for key in 0..8 {
+        dispatcher.rescheduled(replayed(key), START);
+    }
+    dispatcher
+}
+
+#[test]
+fn a_fresh_delivery_has_its_place_beside_paused_replays() {
+    let mut dispatcher = full_of_paused();
+    dispatcher.accepted(pending(100, 1, at(1)), None, at(1));
+    let started = started(dispatcher.next_action(at(1))).map(|delivery| delivery.key.0);
+    assert_eq!(started, Some(100));
+}
+
+#[test]
+fn the_store_is_read_for_live_deliveries_while_paused_replays_fill_the_lane() {
+    let mut dispatcher = full_of_paused();
+    assert!(dispatcher.next_action(START).is_none(), "everything is in memory");
+    dispatcher.spilled(DESTINATION, at(1));
+    let Some(Action::Refill { replays, .. }) = dispatcher.next_action(at(1)) else {
+        panic!("no read");
+    };
+    assert!(!replays, "these would stand before live ones");
+    dispatcher.refilled(DESTINATION, [(pending(100, 1, at(1)), None)], false, at(2));
+    let started = started(dispatcher.next_action(at(2))).map(|delivery| delivery.key.0);
+    assert_eq!(started, Some(100));
+}
+
+#[test]
+fn replays_that_were_left_in_the_store_are_read_when_they_may_go() {
+    let mut dispatcher = full_of_paused();
+    // The ninth is one too many, and goes back.
+    dispatcher.rescheduled(replayed(8), START);
+    assert!(dispatcher.next_action(START).is_none());
+    dispatcher.limit_replays(DESTINATION, NonZeroU32::new(10), at(1_000));
+    let mut keys = Vec::new();
+    for tick in 0..200 {
+        let now = at(1_000 + tick * 10);
+        while let Some(action) = dispatcher.next_action(now) {
+            match action {
+                Action::Start(delivery, _, waited_for) => {
+                    assert_eq!(waited_for, Some(WaitCause::ReplayPaused));
+                    keys.push(delivery.key.0);
+                    let key = (delivery.destination, delivery.key);
+                    dispatcher.finished(answered(delivery, 200), now);
+                    dispatcher.settled([key], now);
+                }
+                Action::Refill { skip, replays, .. } => {
+                    assert!(replays);
+                    let rows: Vec<_> = (0..9)
+                        .filter(|key| !keys.contains(key) && !skip.contains(&DeliveryKey(*key)))
+                        .map(|key| (replayed(key), None))
+                        .collect();
+                    dispatcher.refilled(DESTINATION, rows, false, now);
+                }
+                Action::End(..) => unreachable!(),
+            }
+        }
+    }
+    keys.sort_unstable();
+    assert_eq!(keys, [0, 1, 2, 3, 4, 5, 6, 7, 8], "each once");
+}
+
+#[test]
+fn a_lane_that_only_paused_replays_wait_in_says_so() {
+    let dispatcher = full_of_paused();
+    let view = dispatcher.view(DESTINATION, at(60_000));
+    assert_eq!((view.standing, view.until), (Standing::ReplaysPaused, None));
+    assert_eq!(
+        view.explanation(),
+        "Nothing is due but deliveries of replays, and all replays of the destination are paused."
+    );
+}
+
+#[test]
+fn the_same_rate_again_is_no_work_and_makes_no_lane() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(small());
+    dispatcher.limit_replays(DESTINATION, Some(DEFAULT_REPLAY_RATE), START);
+    assert!(!dispatcher.has_lane(DESTINATION));
+    dispatcher.limit_replays(DESTINATION, NonZeroU32::new(7), START);
+    assert!(dispatcher.next_action(START).is_none(), "looked at once");
+    dispatcher.limit_replays(DESTINATION, NonZeroU32::new(7), START);
+    assert_eq!(
+        dispatcher.lanes.get(&DESTINATION).map(|lane| lane.listed),
+        Some(false)
+    );
+}
+
+#[test]
+fn a_lane_whose_replays_are_paced_is_not_forgotten() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(small());
+    dispatcher.limit_replays(DESTINATION, NonZeroU32::new(7), START);
+    assert!(dispatcher.next_action(START).is_none());
+    dispatcher.sweep(at(3_600_000));
+    assert!(dispatcher.has_lane(DESTINATION));
+    dispatcher.limit_replays(DESTINATION, Some(DEFAULT_REPLAY_RATE), at(3_600_000));
+    assert!(dispatcher.next_action(at(3_600_000)).is_none());
+    dispatcher.sweep(at(7_200_000));
+    assert!(!dispatcher.has_lane(DESTINATION));
+}
+
+#[test]
+fn what_another_receiver_answered_says_nothing_of_this_one() {
+    let mut dispatcher = Dispatcher::new(small());
+    let window = dispatcher.view(DESTINATION, START).window;
+    for key in 0..40 {
+        let now = at(u64::try_from(key).unwrap() * 1_000);
+        dispatcher.rescheduled(replayed(key), now);
+        let delivery = started(dispatcher.next_action(now)).unwrap();
+        let finished = Finished {
+            elsewhere: true,
+            permanent: true,
+            hold_until: Some(now.plus(Duration::from_secs(600))),
+            ..answered(delivery, 503)
+        };
+        assert_eq!(dispatcher.finished(finished, now), Learned::NOTHING);
+        dispatcher.settled([(DESTINATION, DeliveryKey(key))], now);
+    }
+    let view = dispatcher.view(DESTINATION, at(40_000));
+    assert_eq!(
+        (view.standing, view.failures, view.hold_until, view.window),
+        (Standing::Idle, 0, None, window)
+    );
+}
