@@ -21,8 +21,17 @@ use crate::replay::{
 pub trait DeadLetters: Send + Sync + 'static {
     /// A page of dead letters.
     async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, StoreError>;
-    /// How many there are, and up to which serial.
-    async fn count_dead_letters(&self, filter: DeadLetterFilter) -> Result<DeadLetterCount, StoreError>;
+    /// How many there are with a serial up to `upper` ([`i64::MAX`] for all), and up to which serial. Without another filter
+    /// than tenants and destinations it reads an index only, however many there are; with one it looks at each, and may
+    /// be [`StoreError::TooSlow`].
+    async fn count_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        upper: i64,
+    ) -> Result<DeadLetterCount, StoreError>;
+    /// The highest serial of all dead letters, 0 when there are none: what dies later has a higher one. At once, however
+    /// many there are.
+    async fn last_dead_letter(&self) -> Result<i64, StoreError>;
     /// Counts by destination, category and code; the largest first. `now` is the end of the last hour.
     async fn dead_letter_summary(
         &self,

@@ -29,11 +29,19 @@ impl DeadLetters for SqliteStore {
             .await
     }
 
-    async fn count_dead_letters(&self, filter: DeadLetterFilter) -> Result<DeadLetterCount, StoreError> {
+    async fn count_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        upper: i64,
+    ) -> Result<DeadLetterCount, StoreError> {
         let ids = self.ids.clone();
         self.readers
-            .run(move |conn| read::letters::count(conn, &ids, &filter))
+            .run(move |conn| read::letters::count(conn, &ids, &filter, upper))
             .await
+    }
+
+    async fn last_dead_letter(&self) -> Result<i64, StoreError> {
+        self.readers.run(read::letters::highest).await
     }
 
     async fn dead_letter_summary(

@@ -14,6 +14,8 @@ use super::error::ApiError;
 
 /// What is said of an instant of another time.
 pub(super) const OUT_OF_RANGE: &str = "must lie in the years 1970 to 9999";
+/// What is said of an empty value where an absent one admits everything: it comes from a variable that was not set.
+pub(super) const EMPTY: &str = "must not be empty; leave it out to admit all";
 /// Levels of nesting that a published document may have.
 const MAX_DEPTH: usize = 100;
 
@@ -100,16 +102,26 @@ impl<'a> Sent<'a> {
         typed(self.value()?, field, "true or false", faults)
     }
 
-    /// An instant.
+    /// A text where an absent field admits everything: `null` counts as absent, `""` is refused.
+    pub(super) fn narrowing_text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
+        let text = self.whole_text(field, faults)?;
+        if text.is_empty() {
+            faults.push(format!("{field} {EMPTY}"));
+            return None;
+        }
+        Some(text)
+    }
+
+    /// An instant where an absent field admits everything: `null` counts as absent, `""` is refused.
+    pub(super) fn narrowing_instant(self, field: &str, faults: &mut Vec<String>) -> Option<Timestamp> {
+        let text = self.narrowing_text(field, faults)?;
+        instant(&text, field, faults)
+    }
+
+    /// An instant; `null` and `""` count as absent.
     pub(super) fn instant(self, field: &str, faults: &mut Vec<String>) -> Option<Timestamp> {
         let text = self.text(field, faults)?;
-        let fault = match Timestamp::parse(&text) {
-            Ok(instant) => return Some(instant),
-            Err(ParseTimestampError::Malformed(_)) => "must be an RFC 3339 date-time",
-            Err(ParseTimestampError::OutOfRange(_)) => OUT_OF_RANGE,
-        };
-        faults.push(format!("{field} {fault}"));
-        None
+        instant(&text, field, faults)
     }
 
     /// A text or number, or an array of them, as texts; `null` counts as absent. An empty text or array is refused: where
@@ -143,7 +155,7 @@ impl<'a> Sent<'a> {
             })
             .collect();
         if texts.is_empty() || texts.iter().any(String::is_empty) {
-            faults.push(format!("{field} must not be empty; leave it out to admit all"));
+            faults.push(format!("{field} {EMPTY}"));
         }
         texts
     }
@@ -208,6 +220,16 @@ impl<'a> Fields<'a> {
     pub(super) fn refuse_others(self, faults: &mut Vec<String>) {
         faults.extend(self.0.into_keys().map(|name| format!("{name} is unknown")));
     }
+}
+
+fn instant(text: &str, field: &str, faults: &mut Vec<String>) -> Option<Timestamp> {
+    let fault = match Timestamp::parse(text) {
+        Ok(instant) => return Some(instant),
+        Err(ParseTimestampError::Malformed(_)) => "must be an RFC 3339 date-time",
+        Err(ParseTimestampError::OutOfRange(_)) => OUT_OF_RANGE,
+    };
+    faults.push(format!("{field} {fault}"));
+    None
 }
 
 fn typed<'a, T: Deserialize<'a>>(

@@ -9,16 +9,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, ObjectStoreScheme};
+use tokio::time::timeout;
 use url::Url;
 
 use super::object_client::Connector;
 
+/// For one file, with the repeats that the object store's client makes by itself.
+const PUT_TIME: Duration = Duration::from_secs(300);
 /// Level of compression: 3 is zstd's own choice between speed and size.
 const LEVEL: i32 = 3;
 /// Bytes that one line may have when it is read: payload, attempts and their bodies in base64.
@@ -47,6 +51,9 @@ pub enum ArchiveError {
     /// The directory did not take it.
     #[error("write {}", .0.display())]
     Directory(PathBuf, #[source] io::Error),
+    /// The object store did not confirm the file in time, repeats of requests included.
+    #[error("store the file within {} s", PUT_TIME.as_secs())]
+    TooSlow,
     /// The writing task died.
     #[error("finish writing the archive")]
     Interrupted,
@@ -126,8 +133,10 @@ impl Archive {
             }
             Self::Bucket(store, prefix) => {
                 let path = prefix.clone().join(name);
-                store.put(&path, content.into()).await?;
-                Ok(())
+                match timeout(PUT_TIME, store.put(&path, content.into())).await {
+                    Ok(put) => Ok(put.map(drop)?),
+                    Err(_) => Err(ArchiveError::TooSlow),
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Dead letters as lines: read page by page, so that any number of them takes the memory of a few.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use postrider_core::time::Timestamp;
@@ -22,7 +23,7 @@ pub struct Gatherer {
     /// Those that died later than this serial are not read, so that a reading ends.
     upper: i64,
     cursor: Cursor,
-    page: std::vec::IntoIter<DeadLetter>,
+    page: VecDeque<DeadLetter>,
     ended: bool,
 }
 
@@ -46,7 +47,7 @@ impl Gatherer {
             filter,
             upper,
             cursor: Cursor::Start,
-            page: Vec::new().into_iter(),
+            page: VecDeque::new(),
             ended: false,
         }
     }
@@ -57,14 +58,18 @@ impl Gatherer {
     /// When the store cannot be read; the next call tries again.
     pub async fn next(&mut self) -> Result<Option<Gathered>, StoreError> {
         loop {
-            for letter in self.page.by_ref() {
-                if letter.serial > self.upper {
+            while let Some(letter) = self.page.front() {
+                let (serial, died_at) = (letter.serial, letter.died_at);
+                if serial > self.upper {
                     return Ok(None);
                 }
-                if let Some(line) = line(&*self.store, &letter.id).await? {
+                // It stays the next until it was read: after an error it must not be passed over.
+                let line = line(&*self.store, &letter.id).await?;
+                self.page.pop_front();
+                if let Some(line) = line {
                     return Ok(Some(Gathered {
-                        serial: letter.serial,
-                        died_at: letter.died_at,
+                        serial,
+                        died_at,
                         line,
                     }));
                 }
@@ -83,7 +88,7 @@ impl Gatherer {
                 Some(next) => self.cursor = Cursor::After(next),
                 None => self.ended = true,
             }
-            self.page = found.rows.into_iter();
+            self.page = found.rows.into();
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::header::{HOST, HeaderValue};
 use http::{Request, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioIo;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -23,16 +23,35 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// Until the answer's headers: the upload of a whole file included.
+/// Until the end of the answer: the upload of a whole file included.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
+/// Bytes of an answer: it says that a file was taken, or why not. Nothing is ever read back.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// An answer that broke off or is too long.
+#[derive(Debug, thiserror::Error)]
+#[error("read the answer of the object store: {0}")]
+struct Unread(Box<dyn std::error::Error + Send + Sync>);
+
 /// Makes clients.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Connector {}
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Connector {
+    answer_time: Duration,
+}
+
+impl Default for Connector {
+    fn default() -> Self {
+        Self {
+            answer_time: ANSWER_TIME,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Client {
     tls: Arc<rustls::ClientConfig>,
+    answer_time: Duration,
 }
 
 impl HttpConnector for Connector {
@@ -50,6 +69,7 @@ impl HttpConnector for Connector {
             .with_no_client_auth();
         Ok(HttpClient::new(Client {
             tls: Arc::new(config),
+            answer_time: self.answer_time,
         }))
     }
 }
@@ -63,19 +83,27 @@ impl HttpService for Client {
             .map_err(|error| HttpError::new(HttpErrorKind::Connect, error))?;
         let request = in_origin_form(request)?;
         let exchange = async {
-            if request.1 {
+            let response = if request.1 {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.tls));
                 let stream = connector.connect(request.2, stream).await;
                 send(
                     stream.map_err(|error| HttpError::new(HttpErrorKind::Connect, error))?,
                     request.0,
                 )
-                .await
+                .await?
             } else {
-                send(stream, request.0).await
-            }
+                send(stream, request.0).await?
+            };
+            // The body too, within the same time: a store that stops in the middle must not stop retention with it.
+            let (parts, body) = response.into_parts();
+            let read = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+            let body = read.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, Unread(error)))?;
+            Ok(HttpResponse::from_parts(
+                parts,
+                HttpResponseBody::from(body.to_bytes()),
+            ))
         };
-        timeout(ANSWER_TIME, exchange)
+        timeout(self.answer_time, exchange)
             .await
             .map_err(|error| HttpError::new(HttpErrorKind::Timeout, error))?
     }
@@ -144,6 +172,7 @@ mod tests {
     use object_store::ObjectStoreExt;
     use object_store::aws::AmazonS3Builder;
     use object_store::path::Path;
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
 
@@ -173,7 +202,7 @@ mod tests {
             .with_region("eu-central-1")
             .with_access_key_id("id")
             .with_secret_access_key("canary")
-            .with_http_connector(Connector {})
+            .with_http_connector(Connector::default())
             .build()
             .unwrap();
         store
@@ -197,6 +226,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_answer_that_stops_in_its_body_is_an_error() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let head = b"HTTP/1.1 200 OK\r\netag: \"1\"\r\ncontent-length: 9\r\n\r\n";
+                stream.write_all(head).await.unwrap();
+                open.push(stream);
+            }
+        });
+        let client = Connector {
+            answer_time: Duration::from_millis(200),
+        };
+        let client = client.connect(&ClientOptions::default()).unwrap();
+        let request = Request::get(format!("http://{address}/bucket"))
+            .body(HttpRequestBody::empty())
+            .unwrap();
+        let called = timeout(Duration::from_secs(20), client.execute(request)).await;
+        let error = called.unwrap().unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Timeout);
+    }
+
+    #[tokio::test]
     async fn a_server_that_is_away_is_an_error() {
         let retry = object_store::RetryConfig {
             max_retries: 0,
@@ -209,7 +263,7 @@ mod tests {
             .with_access_key_id("id")
             .with_secret_access_key("canary")
             .with_retry(retry)
-            .with_http_connector(Connector {})
+            .with_http_connector(Connector::default())
             .build()
             .unwrap();
         let error = store

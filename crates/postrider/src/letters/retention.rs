@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::archive::{Archive, ArchiveError, Compressor};
-use super::gather::Gatherer;
+use super::gather::{Gathered, Gatherer};
 use crate::clock::Clock;
 use crate::telemetry::supervisor::stopped;
 
@@ -26,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_FACTOR: u32 = 4;
 /// The longest pause, also after a failure.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Tries to read one dead letter for the archive, pauses between them growing up to the longest.
+const READ_TRIES: u32 = 12;
 /// One look for what is old is followed by the next after a tenth of the shortest time that is kept, within these.
 const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A file of the archive ends with the first dead letter of another millisecond after so many bytes, or so many letters.
@@ -168,7 +170,7 @@ impl Retention {
         let mut gatherer = Gatherer::new(Arc::clone(&self.store), filter, i64::MAX);
         let mut batch: Option<Batch> = None;
         let mut text = Vec::new();
-        while let Some(gathered) = gatherer.next().await? {
+        while let Some(gathered) = next(&mut gatherer).await? {
             if let Some(full) = batch.as_mut().filter(|batch| batch.is_full())
                 && gathered.died_at >= full.until
             {
@@ -227,6 +229,22 @@ impl Retention {
         }
         Ok(())
     }
+}
+
+/// The next dead letter. A store that has too much to do is asked again, a bounded number of times, so that one busy moment
+/// does not throw away a file that is nearly full.
+async fn next(gatherer: &mut Gatherer) -> Result<Option<Gathered>, StoreError> {
+    let mut pause = PAUSE;
+    for _ in 1..READ_TRIES {
+        match gatherer.next().await {
+            Err(error) if error.is_transient() => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * PAUSE_FACTOR).min(MAX_PAUSE);
+            }
+            answer => return answer,
+        }
+    }
+    gatherer.next().await
 }
 
 impl Batch {

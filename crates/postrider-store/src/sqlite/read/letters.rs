@@ -1,6 +1,6 @@
 //! Dead letters: which a filter admits, as lists, counts and one in full.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use postrider_core::delivery::DeadReason;
 use postrider_core::id::{ContextKey, DeliveryKey, DestinationKey, EventKey, IdCodec, IdKind, key_time};
@@ -24,6 +24,12 @@ use crate::sqlite::rows;
 
 const COLUMNS: &str =
     "serial, key, event, tenant, destination, topic, reason, category, code, error, context";
+const COUNT_ONE: &str =
+    "SELECT count(*) FROM dead INDEXED BY dead_destination WHERE destination = ?1 AND serial <= ?2";
+const COUNT_ALL: &str = "SELECT destination, count(*) FROM dead INDEXED BY dead_destination
+     WHERE serial <= ?1 GROUP BY destination";
+/// [`COLUMNS`] without the last error.
+const COUNTED: &str = "serial, key, event, tenant, destination, topic, reason, category, code, NULL, context";
 const HOUR_MS: i64 = 3_600_000;
 
 /// A row of `dead`.
@@ -140,9 +146,59 @@ impl Admission {
         }
     }
 
-    /// Shows `see` every dead letter that is admitted, destinations or tenants one after the other.
-    pub(super) fn each(&self, conn: &Connection, mut see: impl FnMut(&Stored)) -> Result<(), Fault> {
-        let span = self.span();
+    /// How many are admitted up to a serial, by destination.
+    pub(super) fn by_destination(&self, conn: &Connection, upper: i64) -> Result<BTreeMap<i64, u64>, Fault> {
+        if let Some(wanted) = self.destinations_alone(conn)? {
+            return count_destinations(conn, &wanted, upper);
+        }
+        let mut counts = BTreeMap::new();
+        self.each(conn, upper, |row| {
+            *counts.entry(row.destination).or_default() += 1;
+        })?;
+        Ok(counts)
+    }
+
+    /// The destinations whose every dead letter is admitted, when nothing else tells dead letters apart.
+    fn destinations_alone(&self, conn: &Connection) -> Result<Option<Among>, Fault> {
+        let Self {
+            tenants,
+            destinations,
+            topics,
+            reasons,
+            categories,
+            codes,
+            died,
+            text,
+            named,
+        } = self;
+        let is_otherwise_open = [topics, reasons, categories].into_iter().all(Option::is_none)
+            && codes.is_empty()
+            && *died == TimeRange::default()
+            && text.is_none()
+            && named.is_none();
+        if !is_otherwise_open {
+            return Ok(None);
+        }
+        let Some(tenants) = tenants.as_ref().filter(|_| destinations.is_none()) else {
+            return Ok(Some(destinations.clone()));
+        };
+        let mut statement = conn.prepare_cached("SELECT key FROM destination WHERE tenant = ?1")?;
+        let mut keys = HashSet::new();
+        for tenant in tenants {
+            let mut found = statement.query([tenant])?;
+            while let Some(row) = found.next()? {
+                keys.insert(row.get(0)?);
+            }
+        }
+        Ok(Some(Some(keys)))
+    }
+
+    /// Shows `see` every dead letter that is admitted up to a serial, destinations or tenants one after the other. Its last
+    /// error is there only when the filter asks for one.
+    fn each(&self, conn: &Connection, upper: i64, mut see: impl FnMut(&Stored)) -> Result<(), Fault> {
+        let span = self.span().and(Span::upto(upper));
+        // Long texts are most of what a count of millions would decode.
+        let columns = if self.text.is_some() { COLUMNS } else { COUNTED };
         let mut pass = |rows: &mut rusqlite::Rows<'_>| -> Result<(), Fault> {
             while let Some(row) = rows.next()? {
                 let row = stored(row)?;
@@ -154,14 +210,15 @@ impl Admission {
         };
         if let Some(named) = &self.named {
             let mut statement =
-                conn.prepare_cached(&format!("SELECT {COLUMNS} FROM dead WHERE serial = ?1"))?;
+                conn.prepare_cached(&format!("SELECT {columns} FROM dead WHERE serial = ?1"))?;
             return named
                 .iter()
+                .filter(|serial| **serial <= upper)
                 .try_for_each(|serial| pass(&mut statement.query([serial])?));
         }
         let scoped = |column: &str| {
             format!(
-                "SELECT {COLUMNS} FROM dead INDEXED BY dead_{column}
+                "SELECT {columns} FROM dead INDEXED BY dead_{column}
                  WHERE {column} = ?3 AND serial > ?1 AND serial < ?2"
             )
         };
@@ -173,7 +230,7 @@ impl Admission {
                 .into_iter()
                 .try_for_each(|key| pass(&mut statement.query((span.low, span.high, key))?));
         }
-        let sql = format!("SELECT {COLUMNS} FROM dead WHERE serial > ?1 AND serial < ?2");
+        let sql = format!("SELECT {columns} FROM dead WHERE serial > ?1 AND serial < ?2");
         pass(&mut conn.prepare_cached(&sql)?.query((span.low, span.high))?)
     }
 }
@@ -269,22 +326,48 @@ pub(in crate::sqlite) fn serials(
     Ok((page.rows, page.next))
 }
 
-/// How many a filter admits.
+/// How many a filter admits up to a serial.
 pub(in crate::sqlite) fn count(
     conn: &Connection,
     ids: &IdCodec,
     filter: &DeadLetterFilter,
+    upper: i64,
 ) -> Result<DeadLetterCount, Fault> {
-    let mut count = 0;
-    Admission::new(conn, ids, filter)?.each(conn, |_| count += 1)?;
+    let counts = Admission::new(conn, ids, filter)?.by_destination(conn, upper)?;
     Ok(DeadLetterCount {
-        count,
-        upper: highest(conn)?,
+        count: counts.into_values().sum(),
+        upper: highest(conn)?.min(upper),
     })
 }
 
+/// Counts from the index alone.
+fn count_destinations(conn: &Connection, wanted: &Among, upper: i64) -> Result<BTreeMap<i64, u64>, Fault> {
+    let mut counts = BTreeMap::new();
+    let mut add = |destination: i64, count: i64| {
+        if count > 0 {
+            counts.insert(destination, count.unsigned_abs());
+        }
+    };
+    if let Some(keys) = filter::few(wanted) {
+        let mut statement = conn.prepare_cached(COUNT_ONE)?;
+        for key in keys {
+            add(key, statement.query_row((key, upper), |row| row.get(0))?);
+        }
+        return Ok(counts);
+    }
+    let mut statement = conn.prepare_cached(COUNT_ALL)?;
+    let mut found = statement.query([upper])?;
+    while let Some(row) = found.next()? {
+        let destination = row.get(0)?;
+        if filter::admits(wanted, destination) {
+            add(destination, row.get(1)?);
+        }
+    }
+    Ok(counts)
+}
+
 /// The highest serial of all.
-pub(super) fn highest(conn: &Connection) -> Result<i64, Fault> {
+pub(in crate::sqlite) fn highest(conn: &Connection) -> Result<i64, Fault> {
     let mut statement = conn.prepare_cached("SELECT coalesce(max(serial), 0) FROM dead")?;
     Ok(statement.query_row([], |row| row.get(0))?)
 }
@@ -307,7 +390,7 @@ pub(in crate::sqlite) fn summary(
 ) -> Result<Vec<DeadLetterGroup>, Fault> {
     let hour_ago = now.as_millis() - HOUR_MS;
     let mut tallies: HashMap<(i64, i64, i64, Option<u16>), Tally> = HashMap::new();
-    Admission::new(conn, ids, filter)?.each(conn, |row| {
+    Admission::new(conn, ids, filter)?.each(conn, i64::MAX, |row| {
         let group = (row.tenant, row.destination, row.category, row.code);
         let tally = tallies.entry(group).or_insert(Tally {
             count: 0,

@@ -43,19 +43,22 @@ pub(in crate::sqlite) fn preview(
     ids: &IdCodec,
     scope: &ReplayScope,
 ) -> Result<(ReplayPreview, i64), Fault> {
-    let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
-    let upper = match scope {
+    let (counts, upper) = match scope {
         ReplayScope::DeadLetters(filter) => {
-            Admission::new(conn, ids, filter)?
-                .each(conn, |row| *counts.entry(row.destination).or_default() += 1)?;
-            letters::highest(conn)?
+            let upper = letters::highest(conn)?;
+            (
+                Admission::new(conn, ids, filter)?.by_destination(conn, upper)?,
+                upper,
+            )
         }
         ReplayScope::EverythingSince { destination, since } => {
-            counts.insert(destination.0, accepted_since(conn, *destination, *since)?);
-            conn.prepare_cached(
-                "SELECT coalesce((SELECT key + deliveries FROM event ORDER BY key DESC LIMIT 1), 0)",
-            )?
-            .query_row([], |row| row.get(0))?
+            let count = accepted_since(conn, *destination, *since)?;
+            let upper = conn
+                .prepare_cached(
+                    "SELECT coalesce((SELECT key + deliveries FROM event ORDER BY key DESC LIMIT 1), 0)",
+                )?
+                .query_row([], |row| row.get(0))?;
+            (BTreeMap::from([(destination.0, count)]), upper)
         }
     };
     let mut preview = ReplayPreview::default();

@@ -51,6 +51,11 @@ pub(super) fn list_delivery(conn: &Connection, delivery: &PendingDelivery) -> Re
 fn end_of_step(conn: &Connection, from: i64) -> Result<Option<i64>, Fault> {
     let mut statement =
         conn.prepare_cached("SELECT key, deliveries FROM event WHERE key > ?1 ORDER BY key LIMIT ?2")?;
+    let mut count = conn.prepare_cached(
+        "SELECT count(*) FROM (
+            SELECT key FROM pending WHERE key > ?1 AND key <= ?2
+            UNION ALL SELECT key FROM history WHERE key > ?1 AND key <= ?2 LIMIT ?3)",
+    )?;
     let mut found = statement.query((from, STEP_ROWS))?;
     let (mut upto, mut rows) = (None, 0);
     while let Some(row) = found.next()?
@@ -58,7 +63,10 @@ fn end_of_step(conn: &Connection, from: i64) -> Result<Option<i64>, Fault> {
     {
         let (key, deliveries): (i64, i64) = (row.get(0)?, row.get(1)?);
         upto = Some(key + deliveries);
-        rows += 1 + deliveries;
+        // An imported event keeps room for many more deliveries than it has, so those that are there are counted.
+        let last = key + deliveries;
+        let there: i64 = count.query_row((key, last, 2 * STEP_ROWS), |row| row.get(0))?;
+        rows += 1 + there;
     }
     Ok(upto)
 }
@@ -87,4 +95,43 @@ pub(in crate::sqlite) fn list_attempts(conn: &Connection) -> Result<usize, Fault
     .execute((from, upto))?;
     schema::put_number(conn, meta::ATTEMPTS_INDEXED_UPTO, upto)?;
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_imported_events_keep_does_not_shorten_a_step() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(
+            "CREATE TABLE event(key INTEGER PRIMARY KEY, deliveries INTEGER);
+             CREATE TABLE pending(key INTEGER PRIMARY KEY);
+             CREATE TABLE history(key INTEGER PRIMARY KEY);",
+        )
+        .unwrap();
+        for n in 0..100 {
+            let key = n * 2_000;
+            conn.execute("INSERT INTO event VALUES (?1, 1024)", [key])
+                .unwrap();
+            conn.execute("INSERT INTO history VALUES (?1)", [key + 1])
+                .unwrap();
+        }
+        assert_eq!(end_of_step(&conn, -1).unwrap(), Some(99 * 2_000 + 1_024));
+    }
+
+    #[test]
+    fn a_step_ends_after_an_event_with_very_many_deliveries() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(
+            "CREATE TABLE event(key INTEGER PRIMARY KEY, deliveries INTEGER);
+             CREATE TABLE pending(key INTEGER PRIMARY KEY);
+             CREATE TABLE history(key INTEGER PRIMARY KEY);
+             INSERT INTO event VALUES (0, 9000), (10000, 1);
+             WITH RECURSIVE place(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM place WHERE n < 9000)
+             INSERT INTO pending SELECT n FROM place;",
+        )
+        .unwrap();
+        assert_eq!(end_of_step(&conn, -1).unwrap(), Some(9_000));
+    }
 }

@@ -269,12 +269,19 @@ pub(crate) async fn filters_of_dead_letters<H: Harness>() {
             .collect();
         let wanted: Vec<_> = expected.iter().map(|&n| all[n].serial).collect();
         assert_eq!(found, wanted, "{filter:?}");
-        let counted = store.count_dead_letters(filter.clone()).await.unwrap();
+        let counted = store.count_dead_letters(filter.clone(), i64::MAX).await.unwrap();
         let count = DeadLetterCount {
             count: expected.len() as u64,
             upper: all[4].serial,
         };
         assert_eq!(counted, count, "{filter:?}");
+        let upper = all[2].serial;
+        let counted = store.count_dead_letters(filter.clone(), upper).await.unwrap();
+        let count = DeadLetterCount {
+            count: expected.iter().filter(|&&n| n <= 2).count() as u64,
+            upper,
+        };
+        assert_eq!(counted, count, "up to the third: {filter:?}");
     }
 }
 
@@ -371,7 +378,7 @@ pub(crate) async fn pages_are_exact_while_letters_come_and_go<H: Harness>() {
             "none that stayed is missed"
         );
         let upper = store
-            .count_dead_letters(DeadLetterFilter::default())
+            .count_dead_letters(DeadLetterFilter::default(), i64::MAX)
             .await
             .unwrap()
             .upper;
@@ -390,7 +397,7 @@ pub(crate) async fn every_way_to_and_from_dead_is_counted<H: Harness>() {
     let counts = async || {
         let stats = store.stats(NOW).await.unwrap();
         let listed = store
-            .count_dead_letters(DeadLetterFilter::default())
+            .count_dead_letters(DeadLetterFilter::default(), i64::MAX)
             .await
             .unwrap();
         assert_eq!(stats.dead, listed.count);
@@ -443,9 +450,11 @@ pub(crate) async fn a_purge_removes_what_there_was<H: Harness>() {
         codes: vec![500],
         ..DeadLetterFilter::default()
     };
-    let counted = store.count_dead_letters(filter.clone()).await.unwrap();
+    let counted = store.count_dead_letters(filter.clone(), i64::MAX).await.unwrap();
     assert_eq!(counted.count, 5);
+    assert_eq!(store.last_dead_letter().await.unwrap(), counted.upper);
     let later = bury(&*store, "acme", key, 500, at(20)).await;
+    assert!(store.last_dead_letter().await.unwrap() > counted.upper);
     let (mut removed, mut after, mut steps) = (0, 0, 0);
     loop {
         let purged = store

@@ -370,7 +370,7 @@ pub(crate) async fn steps_at_once_move_each_delivery_once<H: Harness>() {
     assert_eq!((progress.queued, progress.skipped), (u64::from(moved), 0));
     assert_eq!(pending(&*store, key).await.len() as u64, progress.queued);
     let upper = store
-        .count_dead_letters(DeadLetterFilter::default())
+        .count_dead_letters(DeadLetterFilter::default(), i64::MAX)
         .await
         .unwrap()
         .upper;
@@ -528,7 +528,11 @@ pub(crate) async fn what_vanished_before_its_turn_is_skipped<H: Harness>() {
         ids: vec![delivery_id(&*store, &buried[0])],
         ..DeadLetterFilter::default()
     };
-    let upper = store.count_dead_letters(gone.clone()).await.unwrap().upper;
+    let upper = store
+        .count_dead_letters(gone.clone(), i64::MAX)
+        .await
+        .unwrap()
+        .upper;
     let purged = store.purge_dead_letters(gone, 0, upper, 10).await.unwrap();
     assert_eq!((purged.removed, purged.next), (1, None));
     let stepped = step(&*store, replay.key, keys[0], 10).await;

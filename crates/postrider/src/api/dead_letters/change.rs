@@ -5,13 +5,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use postrider_store::StoreError;
 use postrider_store::letter::{DeadLetterFilter, Withdrawn};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::error::ApiError;
 use super::super::extract::{Body, Segments};
-use super::super::json::{Fields, parse_object};
+use super::super::json::{Fields, Sent, parse_object};
 use super::super::{App, Shared};
 use super::filter;
 
@@ -30,6 +31,7 @@ pub(in super::super) async fn purge(
     let mut faults = Vec::new();
     let dry_run = fields.take("dry_run").boolean("dry_run", &mut faults) == Some(true);
     let all = fields.take("all").boolean("all", &mut faults) == Some(true);
+    let upto = upto(fields.take("upto"), &mut faults);
     let filter = filter::from_body(&mut fields, &mut faults);
     fields.refuse_others(&mut faults);
     if faults.is_empty() {
@@ -38,12 +40,37 @@ pub(in super::super) async fn purge(
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));
     }
+    let upper = match upto {
+        Some(upper) => upper,
+        None => app.store.last_dead_letter().await?,
+    };
+    let upto = upper.to_string();
     if dry_run {
-        let count = app.store.count_dead_letters(filter).await?.count;
-        return Ok(Json(json!({ "dry_run": true, "count": count })));
+        let count = app.store.count_dead_letters(filter, upper).await?.count;
+        return Ok(Json(json!({ "dry_run": true, "count": count, "upto": upto })));
     }
-    let (purged, remaining) = remove(&app, filter).await?;
-    Ok(Json(json!({ "purged": purged, "remaining": remaining })))
+    let Removed { purged, remaining } = remove(&app, filter, upper, BUDGET).await?;
+    Ok(Json(
+        json!({ "purged": purged, "remaining": remaining, "upto": upto }),
+    ))
+}
+
+/// The bound that an earlier answer gave: what died later is not meant. A text, since it has more digits than a number of
+/// JSON is sure to keep.
+fn upto(sent: Sent<'_>, faults: &mut Vec<String>) -> Option<i64> {
+    let text = sent.narrowing_text("upto", faults)?;
+    let bound = text.parse().ok().filter(|bound| *bound >= 0);
+    if bound.is_none() {
+        faults.push("upto must be the upto of an earlier answer".to_owned());
+    }
+    bound
+}
+
+/// What a purge did.
+struct Removed {
+    purged: u64,
+    /// How many of those that it meant are left; `None` when they are too many to count.
+    remaining: Option<u64>,
 }
 
 /// A forgotten filter must not mean everything.
@@ -56,26 +83,35 @@ pub(in super::super) fn check_all(all: bool, is_empty: bool, faults: &mut Vec<St
     }
 }
 
-/// How many were removed, and how many of those that were there when it began are left.
-async fn remove(app: &App, filter: DeadLetterFilter) -> Result<(u64, u64), ApiError> {
-    let end = Instant::now() + BUDGET;
-    let counted = app.store.count_dead_letters(filter.clone()).await?;
+/// Removes what died up to a serial, until the budget is used up.
+async fn remove(
+    app: &App,
+    filter: DeadLetterFilter,
+    upper: i64,
+    budget: Duration,
+) -> Result<Removed, ApiError> {
+    let end = Instant::now() + budget;
     let (mut purged, mut after) = (0, 0);
     loop {
         let step = app
             .store
-            .purge_dead_letters(filter.clone(), after, counted.upper, STEP)
+            .purge_dead_letters(filter.clone(), after, upper, STEP)
             .await?;
         purged += step.removed;
-        let Some(next) = step.next else {
-            return Ok((purged, 0));
+        let remaining = match step.next {
+            None => Some(0),
+            Some(_) if Instant::now() >= end => match app.store.count_dead_letters(filter, upper).await {
+                Ok(counted) => Some(counted.count),
+                Err(StoreError::TooSlow) => None,
+                Err(error) => return Err(error.into()),
+            },
+            Some(next) => {
+                after = next;
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
         };
-        after = next;
-        if Instant::now() >= end {
-            let left = app.store.count_dead_letters(filter).await?.count;
-            return Ok((purged, left));
-        }
-        tokio::time::sleep(PAUSE).await;
+        return Ok(Removed { purged, remaining });
     }
 }
 
@@ -88,8 +124,8 @@ pub(in super::super) async fn delete(
         ids: vec![id],
         ..DeadLetterFilter::default()
     };
-    match remove(&app, filter).await? {
-        (0, _) => Err(ApiError::not_found("dead letter not found")),
+    match remove(&app, filter, i64::MAX, BUDGET).await?.purged {
+        0 => Err(ApiError::not_found("dead letter not found")),
         _ => Ok(Json(json!({ "success": true }))),
     }
 }

@@ -22,7 +22,7 @@ use crate::letters::line::MEDIA_TYPE;
 pub(in super::super) async fn get(State(app): State<Shared>, mut query: Query) -> Result<Response, ApiError> {
     let filter = filter::from_query(&mut query);
     query.finish()?;
-    let upper = app.store.count_dead_letters(filter.clone()).await?.upper;
+    let upper = app.store.last_dead_letter().await?;
     let gatherer = Gatherer::new(app.store.clone(), filter, upper);
     let lines = stream::unfold(Some(gatherer), async |gatherer| {
         let mut gatherer = gatherer?;

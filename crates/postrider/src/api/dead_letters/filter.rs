@@ -9,7 +9,7 @@ use postrider_core::words::UnknownWord;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::page::TimeRange;
 
-use super::super::json::Fields;
+use super::super::json::{EMPTY, Fields};
 use super::super::query::Query;
 
 /// Longest text to look for.
@@ -47,7 +47,7 @@ pub(in super::super) fn from_body(fields: &mut Fields<'_>, faults: &mut Vec<Stri
         categories: words("category", &fields.texts("category", faults), &mut found),
         codes: codes(&fields.texts("code", faults), &mut found),
         died: died(fields, faults),
-        text: fields.take("text").text("text", faults),
+        text: fields.take("text").narrowing_text("text", faults),
         ids: fields.texts("id", faults),
     };
     check_text(filter.text.as_deref(), &mut found);
@@ -92,6 +92,9 @@ fn died(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> TimeRange {
     let Some(bounds) = fields.take("died_at").fields("died_at", faults) else {
         return range;
     };
+    if bounds.is_empty() {
+        faults.push(format!("died_at {EMPTY}"));
+    }
     for (name, sent) in bounds {
         let field = format!("died_at.{name}");
         let bound = match name.as_str() {
@@ -104,7 +107,7 @@ fn died(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> TimeRange {
                 continue;
             }
         };
-        *bound = sent.instant(&field, faults);
+        *bound = sent.narrowing_instant(&field, faults);
     }
     range
 }

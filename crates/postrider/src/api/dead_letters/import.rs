@@ -5,6 +5,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use postrider_core::topic;
 use postrider_store::letter::{Imported, ImportedLetter};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -19,7 +20,6 @@ use crate::letters::line::Line;
 const MAX_LINES: usize = 1_000;
 /// Attempts of one line.
 const MAX_ATTEMPTS: usize = 1_000;
-const MAX_TOPIC_BYTES: usize = 255;
 
 #[derive(Debug, Default, Serialize)]
 pub(in super::super) struct ImportAnswer {
@@ -128,10 +128,11 @@ fn read(text: &[u8]) -> Result<ImportedLetter, String> {
         faults.push("event.data_base64 must be a JSON document".to_owned());
     }
     let topic = &line.event.topic;
-    if topic.len() > MAX_TOPIC_BYTES || topic.chars().any(char::is_control) {
-        faults.push(format!(
-            "event.topic must be at most {MAX_TOPIC_BYTES} bytes without control characters"
-        ));
+    // As when it was published: any good one, or none.
+    if !topic.is_empty()
+        && let Err(invalid) = topic::validate(topic)
+    {
+        faults.push(format!("event.topic is invalid: {invalid}"));
     }
     let attempts: Vec<_> = line.attempts().collect();
     if attempts.len() > MAX_ATTEMPTS {

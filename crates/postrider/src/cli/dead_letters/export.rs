@@ -1,7 +1,8 @@
 //! A file of dead letters out of the server.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -39,7 +40,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     };
     // Beside its place until it is whole, so that a file of this name is always complete.
     let temporary = temporary(file);
-    let exported = File::create(&temporary)
+    let exported = create(&temporary)
         .map_err(anyhow::Error::from)
         .and_then(|output| {
             let lines = write(&server, &path, &output, compress)?;
@@ -66,6 +67,20 @@ fn temporary(file: &Path) -> PathBuf {
     file.with_file_name(name)
 }
 
+/// For its owner only: payloads are the customers' data.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    // One that was left by a command that was killed keeps its mode.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 /// Writes everything; how many lines that was.
 fn write(server: &Server, path: &str, output: impl Write, compress: bool) -> anyhow::Result<usize> {
     let mut count = 0;
@@ -86,4 +101,23 @@ fn write(server: &Server, path: &str, output: impl Write, compress: bool) -> any
         output.flush()?;
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_is_for_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("letters.jsonl.part");
+        std::fs::write(&path, "left over").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        for _ in 0..2 {
+            let file = create(&path).unwrap();
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(file.metadata().unwrap().len(), 0);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Flags that say which dead letters are meant, the same for every command.
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
@@ -8,34 +9,34 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct FilterArgs {
     /// Only of this tenant (repeatable)
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     tenant: Vec<String>,
     /// Only for this destination (repeatable)
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     destination: Vec<String>,
     /// Only with this topic (repeatable)
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     topic: Vec<String>,
     /// Only dead for this reason, such as permanent_failure (repeatable)
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     reason: Vec<String>,
     /// Only with a last outcome of this category, such as http_4xx or timeout (repeatable)
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     category: Vec<String>,
     /// Only with this status code (repeatable)
     #[arg(long, value_parser = clap::value_parser!(u16).range(100..=999))]
     code: Vec<u16>,
     /// Only dead since this time: RFC 3339 or YYYY-MM-DD
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     died_since: Option<String>,
     /// Only dead before this time
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     died_before: Option<String>,
     /// Only with this text in the last error, in any case of letters
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
     /// Only this delivery (repeatable)
-    #[arg(long, value_name = "DELIVERY")]
+    #[arg(long, value_name = "DELIVERY", value_parser = NonEmptyStringValueParser::new())]
     id: Vec<String>,
 }
 
@@ -100,7 +101,33 @@ pub(in super::super) fn encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[test]
+    fn no_flag_may_be_empty() {
+        #[derive(Debug, clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            filter: FilterArgs,
+        }
+        for flag in [
+            "tenant",
+            "destination",
+            "topic",
+            "reason",
+            "category",
+            "died-since",
+            "died-before",
+            "text",
+            "id",
+        ] {
+            let parsed = Flags::try_parse_from(["test".to_owned(), format!("--{flag}"), String::new()]);
+            let error = parsed.map(|flags| flags.filter.body()).unwrap_err().to_string();
+            assert!(error.contains("a value is required"), "{flag}: {error}");
+        }
+    }
 
     #[test]
     fn flags_become_the_words_of_the_api() {

@@ -35,24 +35,33 @@ pub(super) struct PurgeArgs {
 
 pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
-    let counted = purge(&server, args, true).context("count dead letters")?;
-    let count = counted["count"].as_u64().unwrap_or_default();
-    if args.dry_run {
-        let text = format!("{count} dead letters would be deleted");
-        return Ok(say(&if args.json { counted.to_string() } else { text })?);
-    }
-    if count > 0 {
-        confirm(&format!("Delete {count} dead letters for ever?"), args.yes)?;
+    // What died before the question was answered is meant, nothing that died later.
+    let mut upto = Value::Null;
+    // Where nobody is asked nothing is counted: that can take too long when there are very many.
+    if args.dry_run || !args.yes {
+        let counted = purge(&server, args, true, &upto).context("count dead letters")?;
+        let count = counted["count"].as_u64().unwrap_or_default();
+        if args.dry_run {
+            let text = format!("{count} dead letters would be deleted");
+            return Ok(say(&if args.json { counted.to_string() } else { text })?);
+        }
+        if count > 0 {
+            confirm(&format!("Delete {count} dead letters for ever?"), args.yes)?;
+        }
+        upto = counted["upto"].clone();
     }
     let mut progress = Progress::default();
     let mut purged = 0;
     // The server works for a bounded time on each request and says what is left.
     loop {
-        let answer = purge(&server, args, false).context("purge dead letters")?;
+        let answer = purge(&server, args, false, &upto).context("purge dead letters")?;
+        upto = answer["upto"].clone();
         purged += answer["purged"].as_u64().unwrap_or_default();
-        let remaining = answer["remaining"].as_u64().unwrap_or_default();
-        progress.draw(purged, purged + remaining, &format!("{purged} deleted"));
-        if remaining == 0 {
+        // Null when there are too many to count.
+        let remaining = answer["remaining"].as_u64();
+        let total = remaining.map_or(u64::MAX, |remaining| purged + remaining);
+        progress.draw(purged, total, &format!("{purged} deleted"));
+        if remaining == Some(0) {
             progress.end();
             let text = format!("{purged} dead letters deleted");
             let json = json!({ "purged": purged, "remaining": 0 });
@@ -61,10 +70,11 @@ pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     }
 }
 
-fn purge(server: &Server, args: &PurgeArgs, dry_run: bool) -> anyhow::Result<Value> {
+fn purge(server: &Server, args: &PurgeArgs, dry_run: bool, upto: &Value) -> anyhow::Result<Value> {
     let mut body = args.filter.body();
     body.insert("dry_run".to_owned(), dry_run.into());
     body.insert("all".to_owned(), args.all.into());
+    body.insert("upto".to_owned(), upto.clone());
     let body = Value::from(body).to_string().into_bytes();
     client::request(server, Method::POST, "/api/v1/dead-letters/purge", body)?.json()
 }

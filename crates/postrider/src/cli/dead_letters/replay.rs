@@ -22,7 +22,7 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     all: bool,
     /// Send everything of the one destination since this time, delivered events too: for a receiver that lost its data
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     everything_since: Option<String>,
     /// Deliveries per second and destination, 1 to 1000
     #[arg(long, value_name = "PER_SECOND", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]

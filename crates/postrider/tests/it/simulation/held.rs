@@ -87,8 +87,16 @@ impl DeadLetters for Held {
         hold!(self, store => store.dead_letters(query))
     }
 
-    async fn count_dead_letters(&self, filter: DeadLetterFilter) -> Result<DeadLetterCount, StoreError> {
-        hold!(self, store => store.count_dead_letters(filter))
+    async fn count_dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        upper: i64,
+    ) -> Result<DeadLetterCount, StoreError> {
+        hold!(self, store => store.count_dead_letters(filter, upper))
+    }
+
+    async fn last_dead_letter(&self) -> Result<i64, StoreError> {
+        hold!(self, store => store.last_dead_letter())
     }
 
     async fn dead_letter_summary(
