@@ -21,7 +21,7 @@ pub(super) fn check_id(field: &str, id: &str, faults: &mut Vec<String>) {
         faults.push(format!("{field} must not be a path segment such as . or .."));
     } else if !is_sound {
         faults.push(format!(
-            "{field} must be 1 to {MAX_ID_BYTES} bytes without control characters"
+            "{field} must be 1 to {MAX_ID_BYTES} bytes without control characters, and without spaces at its ends"
         ));
     }
 }

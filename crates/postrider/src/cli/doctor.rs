@@ -68,6 +68,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         api_keys(settings, args.dev),
         data_dir(&settings.data_dir),
         database(&settings.data_dir),
+        archive(settings),
         disk_space(&settings.data_dir),
         descriptors(settings),
         port(settings),
@@ -140,6 +141,19 @@ fn database(dir: &Path) -> Finding {
         Ok(None) => Finding::Ok("database: none yet".to_owned()),
         Ok(Some(version)) => Finding::Ok(format!("database: schema version {version}")),
         Err(error) => Finding::Fail(format!("database: failed to {:#}", anyhow::Error::from(error))),
+    }
+}
+
+fn archive(settings: &Settings) -> Finding {
+    let Some(archive) = &settings.retention.archive else {
+        return Finding::Ok("archive: none".to_owned());
+    };
+    match archive.check_writable() {
+        Ok(()) => Finding::Ok(format!("archive: {archive}")),
+        Err(error) => Finding::Fail(format!(
+            "archive: failed to {:#}; make it writable, or name another by retention.archive",
+            anyhow::Error::from(error)
+        )),
     }
 }
 

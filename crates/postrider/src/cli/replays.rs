@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::client;
 use super::dead_letters::filter::encoded;
@@ -16,6 +17,8 @@ use super::signal::{Ending, Signals};
 
 /// How often the progress is looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// A server that does not answer is asked again for so long: it may be restarting.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do with them.
 #[derive(Debug, Args)]
@@ -186,12 +189,8 @@ pub(super) fn follow(server: &Server, id: &str, json: bool) -> anyhow::Result<()
 }
 
 async fn watch(server: &Server, id: &str, json: bool, progress: &mut Progress) -> anyhow::Result<()> {
-    let path = format!("/api/v1/replays/{}", encoded(id));
     loop {
-        let replay = client::ask(server, Method::GET, &path, Vec::new())
-            .await
-            .and_then(|answer| answer.json())
-            .context("look at the replay")?;
+        let replay = look(server, id).await?;
         let number = |name: &str| replay[name].as_u64().unwrap_or_default();
         progress.draw(number("done"), number("total"), &told(&replay));
         let has_ended = matches!(replay["state"].as_str(), Some("done" | "canceled"));
@@ -200,6 +199,26 @@ async fn watch(server: &Server, id: &str, json: bool, progress: &mut Progress) -
             say(&if json { replay.to_string() } else { told(&replay) })?;
             let is_good = replay["state"] == "done" && number("failed") == 0;
             return if is_good { Ok(()) } else { Err(Reported(1).into()) };
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The replay as it is now. Failures that may pass are waited out; the replay goes on meanwhile.
+async fn look(server: &Server, id: &str) -> anyhow::Result<Value> {
+    let path = format!("/api/v1/replays/{}", encoded(id));
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let asked = client::ask(server, Method::GET, &path, Vec::new()).await;
+        let may_pass = asked.as_ref().map_or(true, |answer| answer.status >= 500);
+        let error = match asked.and_then(|answer| answer.json()) {
+            Ok(replay) => return Ok(replay),
+            Err(error) => error,
+        };
+        if !may_pass || Instant::now() >= give_up {
+            return Err(error.context(format!(
+                "look at the replay (it does not need to be watched; follow it with `postrider replays show {id} --follow`)"
+            )));
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -37,7 +37,7 @@ use crate::directory::Directory;
 use crate::engine::control::Control;
 use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
 use crate::letters::replayer::Replayer;
-use crate::letters::retention::{Retention, RetentionConfig};
+use crate::letters::retention::{self, Retention, RetentionConfig};
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
@@ -49,8 +49,6 @@ const SEAL_KEY_FILE: &str = "seal.key";
 const HTTP_WORKER: &str = "http-server";
 /// Name of the part that carries replays out in `/healthz`.
 const REPLAY_WORKER: &str = "replays";
-/// Name of the part that forgets what is old in `/healthz`.
-const RETENTION_WORKER: &str = "retention";
 /// What is left after the grace time for committing the last results and closing the store. With the grace time, all that a
 /// shutdown may take.
 const CLOSE_TIME: Duration = Duration::from_secs(10);
@@ -171,6 +169,7 @@ struct Running {
 
 impl Running {
     async fn start(settings: Settings) -> anyhow::Result<Self> {
+        check_archive(&settings.retention)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let health = Health::default();
@@ -292,13 +291,28 @@ fn work(
     let retention = Retention {
         store: Arc::clone(&parts.store),
         clock: Arc::clone(&parts.clock),
+        health: parts.health.clone(),
         config: kept,
         stop: supervisor.stop.clone(),
     };
     [
         supervisor.supervise(REPLAY_WORKER, move || replayer.clone().run()),
-        supervisor.supervise(RETENTION_WORKER, move || retention.clone().run()),
+        supervisor.supervise(retention::WORKER, move || retention.clone().run()),
     ]
+}
+
+/// What is old would stay, and nobody would know before the first of it is: so a wrong archive is told at the start.
+fn check_archive(kept: &RetentionConfig) -> anyhow::Result<()> {
+    let Some(archive) = &kept.archive else {
+        return Ok(());
+    };
+    let advice = "make it writable, or name another by retention.archive";
+    archive.check_writable().map_err(|error| {
+        anyhow!(
+            "use retention.archive: {:#}; {advice}",
+            anyhow::Error::from(error)
+        )
+    })
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {

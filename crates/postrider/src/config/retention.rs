@@ -122,6 +122,10 @@ mod tests {
                 "retention.archive (environment POSTRIDER_RETENTION__ARCHIVE) cannot be used: \"ftp://host/x\" is neither a directory nor an address such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
             ),
             (
+                vec![("ARCHIVE", "s3:/foo")],
+                "retention.archive (environment POSTRIDER_RETENTION__ARCHIVE) cannot be used: \"s3:/foo\" is neither a directory nor an address such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+            ),
+            (
                 vec![("EVENTS", "30s")],
                 "retention.events (environment POSTRIDER_RETENTION__EVENTS) is 30s; must be from 1m to 10000d, or \"off\"",
             ),

@@ -28,6 +28,9 @@ const LEVEL: i32 = 3;
 /// Bytes that one line may have when it is read: payload, attempts and their bodies in base64.
 const MAX_LINE_BYTES: usize = 256 << 20;
 
+/// Schemes of addresses.
+const SCHEMES: [&str; 5] = ["s3", "gs", "az", "abfs", "abfss"];
+
 /// Where files go.
 #[derive(Clone)]
 pub enum Archive {
@@ -86,11 +89,19 @@ impl Archive {
     /// # Errors
     /// When the address is not known or incomplete.
     pub fn open(target: &str) -> Result<Self, ArchiveError> {
-        let Some((scheme, _)) = target.split_once("://") else {
-            return Ok(Self::Directory(PathBuf::from(target)));
-        };
         let unknown = || ArchiveError::Unknown(target.to_owned());
-        let is_known = matches!(scheme, "s3" | "gs" | "az" | "abfs" | "abfss");
+        let Some((scheme, _)) = target.split_once("://") else {
+            // `s3:/bucket` and `gs:bucket` are addresses with a slip, not directories.
+            let is_slip = target
+                .split_once(':')
+                .is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
+            return if is_slip {
+                Err(unknown())
+            } else {
+                Ok(Self::Directory(PathBuf::from(target)))
+            };
+        };
+        let is_known = SCHEMES.contains(&scheme);
         let url = Url::parse(target).ok().filter(|_| is_known).ok_or_else(unknown)?;
         let (scheme, prefix) = ObjectStoreScheme::parse(&url).map_err(|_| unknown())?;
         let connector = Connector::default();
@@ -117,6 +128,27 @@ impl Archive {
             _ => return Err(unknown()),
         };
         Ok(Self::Bucket(store, prefix))
+    }
+
+    /// Whether files could be written, as far as that can be known without the network: a directory must be writable, or
+    /// the nearest one above it that is there.
+    ///
+    /// # Errors
+    /// When they could not.
+    pub fn check_writable(&self) -> Result<(), ArchiveError> {
+        let Self::Directory(dir) = self else {
+            return Ok(());
+        };
+        let existing = dir
+            .ancestors()
+            .find(|above| above.exists() && !above.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let probe = existing.join(format!(".postrider-probe-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let written = options.write(true).create_new(true).mode(0o600).open(&probe);
+        written
+            .and_then(|_| fs::remove_file(&probe))
+            .map_err(|error| ArchiveError::Directory(dir.clone(), error))
     }
 
     /// Stores a file under a name without separators. It is durable when this returns; one of the same name is replaced.
@@ -230,12 +262,24 @@ pub fn lines(mut source: impl io::BufRead + 'static) -> io::Result<Lines> {
     } else {
         Box::new(source)
     };
-    Ok(Lines { source: Some(source) })
+    Ok(Lines {
+        source: Some(source),
+        number: 0,
+    })
 }
 
 /// Lines of a file, without their ends; empty ones are left out. Ends after an error.
 pub struct Lines {
     source: Option<Box<dyn io::BufRead>>,
+    number: usize,
+}
+
+impl Lines {
+    /// Number of the line that came last, 1 for the first of the file; empty ones count.
+    #[must_use]
+    pub const fn number(&self) -> usize {
+        self.number
+    }
 }
 
 impl fmt::Debug for Lines {
@@ -248,7 +292,7 @@ impl Iterator for Lines {
     type Item = io::Result<Vec<u8>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let read = next_line(self.source.as_mut()?);
+        let read = next_line(self.source.as_mut()?, &mut self.number);
         if !matches!(read, Ok(Some(_))) {
             self.source = None;
         }
@@ -256,7 +300,7 @@ impl Iterator for Lines {
     }
 }
 
-fn next_line(source: &mut dyn io::BufRead) -> io::Result<Option<Vec<u8>>> {
+fn next_line(source: &mut dyn io::BufRead, number: &mut usize) -> io::Result<Option<Vec<u8>>> {
     loop {
         let mut line = Vec::new();
         let mut bounded = io::Read::take(&mut *source, MAX_LINE_BYTES as u64);
@@ -264,6 +308,7 @@ fn next_line(source: &mut dyn io::BufRead) -> io::Result<Option<Vec<u8>>> {
         if length == 0 {
             return Ok(None);
         }
+        *number += 1;
         if length == MAX_LINE_BYTES && !line.ends_with(b"\n") {
             return Err(io::Error::other("a line is longer than 256 MiB"));
         }
@@ -377,5 +422,26 @@ mod tests {
         }
         assert!(matches!(Archive::open("./relative"), Ok(Archive::Directory(_))));
         assert_eq!(Archive::open("/var/archive").unwrap().to_string(), "/var/archive");
+    }
+
+    #[test]
+    fn empty_lines_are_left_out_and_counted() {
+        let mut read = lines(io::Cursor::new(b"a\n\n  \nb\n".to_vec())).unwrap();
+        assert_eq!(read.next().unwrap().unwrap(), b"a");
+        assert_eq!(read.number(), 1);
+        assert_eq!(read.next().unwrap().unwrap(), b"b");
+        assert_eq!(read.number(), 4);
+        assert!(read.next().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_known_before_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = Archive::open(folder.path().join("new/er").to_str().unwrap()).unwrap();
+        assert!(new.check_writable().is_ok());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let proc = Archive::open("/proc/foo").unwrap();
+        assert!(matches!(proc.check_writable(), Err(ArchiveError::Directory(..))));
+        assert!(matches!(Archive::open("s3:/foo"), Err(ArchiveError::Unknown(_))));
     }
 }

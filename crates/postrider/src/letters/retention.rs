@@ -17,7 +17,11 @@ use tokio::time::Instant;
 use super::archive::{Archive, ArchiveError, Compressor};
 use super::gather::{Gathered, Gatherer};
 use crate::clock::Clock;
+use crate::telemetry::health::{Health, WorkerState};
 use crate::telemetry::supervisor::stopped;
+
+/// Name of this part in `/healthz`.
+pub const WORKER: &str = "retention";
 
 /// Rows that one transaction removes, about.
 const STEP: u32 = 100;
@@ -54,6 +58,8 @@ pub struct Retention {
     pub store: Arc<dyn Store>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Where a round that fails is told.
+    pub health: Health,
     /// How long things are kept.
     pub config: RetentionConfig,
     /// Becomes true when the process is to end.
@@ -114,12 +120,15 @@ impl Retention {
     /// Everything that is old now. Dead letters come first: they hold their events.
     async fn round(&self) {
         let now = self.clock.now();
+        let mut state = WorkerState::Healthy;
         if let Some(kept) = self.config.dead_letters
             && let Err(error) = self.dead_letters(now.minus(kept)).await
         {
             let cause = std::error::Error::source(&error).and_then(std::error::Error::source);
             let cause = cause.map(ToString::to_string);
             tracing::error!(%error, cause, "failed to forget dead letters; they stay until it works");
+            let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+            state = WorkerState::Degraded(format!("failed to {error}{cause}"));
         }
         for (kind, kept) in [
             (RetentionKind::Attempts, self.config.attempts),
@@ -129,8 +138,10 @@ impl Retention {
                 && let Err(error) = self.expire(kind, now.minus(kept)).await
             {
                 tracing::error!(%error, ?kind, "failed to forget what is old; trying again");
+                state = WorkerState::Degraded(format!("failed to forget what is old: {error}"));
             }
         }
+        self.health.set(WORKER, state);
     }
 
     async fn dead_letters(&self, before: Timestamp) -> Result<(), Interrupted> {

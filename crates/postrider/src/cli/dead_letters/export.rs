@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 
 use super::super::client;
@@ -23,6 +23,9 @@ pub(super) struct ExportArgs {
     /// Compress with zstd [default: when the file's name ends with .zst]
     #[arg(long)]
     zstd: bool,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
     /// File to write, such as letters.jsonl or letters.jsonl.zst; standard output without it
     file: Option<PathBuf>,
 }
@@ -38,6 +41,12 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let Some(file) = &args.file else {
         return write(&server, &path, io::stdout().lock(), compress).map(drop);
     };
+    if file.exists() && !args.force {
+        return Err(anyhow!(
+            "export to {}: it exists; name another file, or replace it with --force",
+            file.display()
+        ));
+    }
     // Beside its place until it is whole, so that a file of this name is always complete.
     let temporary = temporary(file);
     let exported = create(&temporary)

@@ -24,7 +24,7 @@ pub(super) struct FilterArgs {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     category: Vec<String>,
     /// Only with this status code (repeatable)
-    #[arg(long, value_parser = clap::value_parser!(u16).range(100..=999))]
+    #[arg(long, value_parser = code)]
     code: Vec<u16>,
     /// Only dead since this time: RFC 3339 or YYYY-MM-DD
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
@@ -92,6 +92,11 @@ impl FilterArgs {
             ("id", self.id.clone()),
         ]
     }
+}
+
+fn code(text: &str) -> Result<u16, String> {
+    let code = text.parse().ok().filter(|code| (100..=999).contains(code));
+    code.ok_or_else(|| "a code is a number from 100 to 999".to_owned())
 }
 
 /// A value for a query or a path.

@@ -47,19 +47,21 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<()> {
         Box::new(BufReader::new(file))
     };
     let mut tally = Tally::default();
-    let (mut chunk, mut first, mut count) = (Vec::new(), 1, 0);
-    for line in lines(source).context("read the file")? {
+    let (mut chunk, mut numbers) = (Vec::new(), Vec::new());
+    let mut lines = lines(source).context("read the file")?;
+    while let Some(line) = lines.next() {
         let line = line.context("read the file to its end; what came before was imported")?;
-        if count > 0 && (chunk.len() + line.len() > MAX_CHUNK_BYTES || count == MAX_CHUNK_LINES) {
-            send(&server, std::mem::take(&mut chunk), first, &mut tally)?;
-            (first, count) = (first + count, 0);
+        let is_full = chunk.len() + line.len() > MAX_CHUNK_BYTES || numbers.len() == MAX_CHUNK_LINES;
+        if is_full && !numbers.is_empty() {
+            send(&server, std::mem::take(&mut chunk), &numbers, &mut tally)?;
+            numbers.clear();
         }
         chunk.extend_from_slice(&line);
         chunk.push(b'\n');
-        count += 1;
+        numbers.push(lines.number());
     }
-    if count > 0 {
-        send(&server, chunk, first, &mut tally)?;
+    if !numbers.is_empty() {
+        send(&server, chunk, &numbers, &mut tally)?;
     }
     let Tally {
         imported,
@@ -79,7 +81,9 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn send(server: &Server, chunk: Vec<u8>, first: usize, tally: &mut Tally) -> anyhow::Result<()> {
+/// `numbers` are those of the lines in the file.
+fn send(server: &Server, chunk: Vec<u8>, numbers: &[usize], tally: &mut Tally) -> anyhow::Result<()> {
+    let first = numbers.first().copied().unwrap_or_default();
     let answer = client::request(server, Method::POST, "/api/v1/dead-letters/import", chunk)
         .and_then(|answer| answer.json())
         .with_context(|| format!("import from line {first} on"))?;
@@ -89,9 +93,12 @@ fn send(server: &Server, chunk: Vec<u8>, first: usize, tally: &mut Tally) -> any
     tally.refused += count("refused");
     let refused = answer["results"].as_array().into_iter().flatten();
     for result in refused.filter(|result| result["status"] == "refused") {
-        let place = result["line"].as_u64().map_or(first, |line| {
-            first + usize::try_from(line.saturating_sub(1)).unwrap_or_default()
-        });
+        let at = result["line"]
+            .as_u64()
+            .and_then(|line| usize::try_from(line).ok());
+        let place = at
+            .and_then(|line| numbers.get(line.checked_sub(1)?))
+            .unwrap_or(&first);
         let reason = result["reason"]
             .as_str()
             .map_or_else(|| Value::Null.to_string(), super::super::output::plain);

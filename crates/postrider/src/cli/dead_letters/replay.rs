@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::client;
 use super::super::options::ServerArgs;
-use super::super::output::{say, shown};
+use super::super::output::{Reported, complain, say, shown};
 use super::super::replays::{follow, told};
 use super::filter::FilterArgs;
 
@@ -44,6 +44,12 @@ pub(super) struct ReplayArgs {
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
     let mut body = args.filter.body();
+    if body.is_empty() && !args.all && args.everything_since.is_none() {
+        complain(
+            "postrider: no dead letters are named: give at least one filter, or --all to mean all of them",
+        );
+        return Err(Reported(2).into());
+    }
     body.insert("all".to_owned(), args.all.into());
     body.insert("dry_run".to_owned(), args.dry_run.into());
     body.insert("rate_per_second".to_owned(), args.rate.into());
@@ -64,6 +70,14 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
         .as_str()
         .context("read the id of the replay")?
         .to_owned();
+    if answer["total"].as_u64() == Some(0) && !args.json {
+        let unreachable = answer["unreachable"].as_u64().unwrap_or_default();
+        let text = match unreachable {
+            0 => "nothing to replay".to_owned(),
+            _ => format!("nothing to replay: the destinations of all {unreachable} are deleted"),
+        };
+        return Ok(say(&text)?);
+    }
     if args.detach {
         return Ok(say(&if args.json {
             answer.to_string()
@@ -71,5 +85,6 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
             told(&answer)
         })?);
     }
+    complain(&format!("watching replay {id}; Ctrl-C ends only the watching"));
     follow(&server, &id, args.json)
 }

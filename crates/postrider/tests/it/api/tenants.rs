@@ -76,7 +76,9 @@ async fn wrong_ids_and_metadata_are_named() {
         let refused = server.put(&format!("/tenants/{id}"), "").await.expect(422);
         assert_eq!(
             refused["data"],
-            json!(["tenant_id must be 1 to 255 bytes without control characters"]),
+            json!([
+                "tenant_id must be 1 to 255 bytes without control characters, and without spaces at its ends"
+            ]),
             "{id}"
         );
     }

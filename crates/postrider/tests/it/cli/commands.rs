@@ -189,3 +189,23 @@ fn simulate_says_which_option_is_wrong() {
         assert!(ended.stderr.contains(text), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn dead_letter_commands_say_what_to_write() {
+    let folder = Folder::new();
+    let server = ["--url", "http://127.0.0.1:1", "--api-key", "k"];
+    let run = |args: &[&str]| folder.run(&[&["dead-letters"], args, &server].concat());
+    let code = run(&["list", "--code", "abc"]);
+    assert!(
+        code.stderr.contains("a code is a number from 100 to 999"),
+        "{code:?}"
+    );
+    let replay = run(&["replay"]);
+    assert_eq!(replay.code, Some(2), "{replay:?}");
+    assert!(replay.stderr.contains("--all to mean all of them"), "{replay:?}");
+    folder.file("letters.jsonl", "precious");
+    let export = run(&["export", "letters.jsonl"]);
+    assert!(export.stderr.contains("replace it with --force"), "{export:?}");
+    let kept = std::fs::read_to_string(folder.path().join("letters.jsonl"));
+    assert_eq!(kept.unwrap(), "precious");
+}

@@ -8,6 +8,7 @@ use postrider::engine::EngineConfig;
 use postrider::letters::archive::{Archive, lines};
 use postrider::letters::line::Line;
 use postrider::letters::retention::{Retention, RetentionConfig};
+use postrider::telemetry::health::WorkerState;
 use postrider_core::breaker::BreakerConfig;
 use postrider_core::delivery::DeliveryStatus;
 use postrider_core::dispatcher::DispatcherConfig;
@@ -41,6 +42,7 @@ fn retention(world: &World, archive: Option<Archive>) -> (JoinHandle<()>, watch:
     let retention = Retention {
         store: Arc::clone(&world.store),
         clock: Arc::clone(&world.clock),
+        health: world.health.clone(),
         config: RetentionConfig {
             events: Some(HOUR),
             attempts: Some(HOUR),
@@ -148,7 +150,14 @@ async fn an_archive_that_does_not_take_them_keeps_them_in_the_store() {
     let (_task, _stop) = retention(&world, Some(Archive::Directory(file.clone())));
     tokio::time::sleep(4 * HOUR).await;
     assert_eq!(dead(&world).await, 20);
+    let state = || world.health.workers().remove("retention");
+    assert!(
+        matches!(state(), Some(WorkerState::Degraded(reason)) if reason.contains("archive dead letters")),
+        "{:?}",
+        state()
+    );
     std::fs::remove_file(&file).unwrap();
     tokio::time::sleep(HOUR / 4).await;
     assert_eq!((dead(&world).await, archived(&file).len()), (0, 20));
+    assert_eq!(state(), Some(WorkerState::Healthy));
 }
