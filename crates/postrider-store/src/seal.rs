@@ -109,9 +109,10 @@ impl SealKey {
     }
 
     fn read(file: File) -> io::Result<Result<Self, SealKeyError>> {
-        let mut text = String::new();
-        file.take(MAX_KEY_FILE_LEN).read_to_string(&mut text)?;
-        Ok(Self::from_base64(&text))
+        let mut bytes = Vec::new();
+        file.take(MAX_KEY_FILE_LEN).read_to_end(&mut bytes)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| SealKeyError::Malformed);
+        Ok(text.and_then(Self::from_base64))
     }
 
     /// The same for the same text, so that it can be found again; without the key it tells nothing, not even to somebody who
@@ -274,12 +275,15 @@ mod tests {
     fn a_file_that_is_no_key_is_refused_and_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("seal.key");
-        std::fs::write(&path, "hello").unwrap();
-        assert!(matches!(
-            SealKey::load_or_create(&path),
-            Err(SealKeyError::Malformed)
-        ));
-        assert_eq!(std::fs::read(&path).unwrap(), b"hello");
+        let not_utf8 = &[0xff, 0xfe, 0x00][..];
+        for content in [b"hello", not_utf8] {
+            std::fs::write(&path, content).unwrap();
+            assert!(matches!(
+                SealKey::load_or_create(&path),
+                Err(SealKeyError::Malformed)
+            ));
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
     }
 
     #[test]

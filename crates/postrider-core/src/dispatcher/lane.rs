@@ -283,8 +283,9 @@ impl<P: Payload> Lane<P> {
 
     /// When to look again although nothing happened; `None` when the queue is empty and so is the store.
     pub(super) fn next_look(&self, now: Timestamp) -> Option<Timestamp> {
-        let due = self.next_due(now);
-        due.into_iter().chain(self.next_read()).min()
+        // A read that is over-due and not made waits for a turn or for the queue to run low, not for a time.
+        let read = self.next_read().filter(|at| *at > now);
+        self.next_due(now).into_iter().chain(read).min()
     }
 
     /// When the store may have something that is due and not in memory.

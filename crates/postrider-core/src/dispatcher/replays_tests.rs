@@ -139,3 +139,19 @@ fn what_another_receiver_answered_says_nothing_of_this_one() {
         (Standing::Idle, 0, None, window)
     );
 }
+
+#[test]
+fn a_lane_that_has_no_turn_to_read_the_store_wakes_for_its_next_replay() {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig {
+        max_refills: 0,
+        ..DispatcherConfig::default()
+    });
+    for key in 0..3 {
+        dispatcher.accepted(replayed(key), None, START);
+    }
+    dispatcher.spilled(DESTINATION, START);
+    assert!(started(dispatcher.next_action(START)).is_some());
+    assert!(dispatcher.next_action(START).is_none(), "50 a second");
+    let (wake, _) = dispatcher.poll_timeout().expect("it has a time");
+    assert!(wake <= at(20), "{wake}");
+}

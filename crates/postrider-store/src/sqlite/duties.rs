@@ -16,10 +16,14 @@ const LISTING_BACKLOG: usize = 8_000;
 const LISTING_STEPS: usize = 2;
 /// After a failure, for example of the disk, these rest this long.
 const REST: Duration = Duration::from_secs(1);
+/// The log tells of failures this often at most.
+const TELL: Duration = Duration::from_secs(10);
 
 /// What is left to do.
 pub(super) struct Duties {
     rests_until: Option<Instant>,
+    /// When the log last told of a failure.
+    told_at: Option<Instant>,
     /// Rows that may be without a listing. After a start nobody knows, so it is not zero.
     unlisted_events: usize,
     unlisted_attempts: usize,
@@ -29,6 +33,7 @@ impl Duties {
     pub(super) const fn new() -> Self {
         Self {
             rests_until: None,
+            told_at: None,
             unlisted_events: 1,
             unlisted_attempts: 1,
         }
@@ -105,8 +110,12 @@ impl Duties {
         }
         self.rests_until = None;
         if let Some(failed) = writer.commit(work, apply) {
-            tracing::warn!(error = %failed.fault, "background work of the store");
-            self.rests_until = Some(Instant::now() + REST);
+            let now = Instant::now();
+            if self.told_at.is_none_or(|at| now.duration_since(at) >= TELL) {
+                self.told_at = Some(now);
+                tracing::warn!(error = %failed.fault, "background work of the store waits; trying until it works");
+            }
+            self.rests_until = Some(now + REST);
             return false;
         }
         writer.publish(work);

@@ -95,6 +95,10 @@ pub(super) fn open(config: &SqliteConfig) -> Result<Opened, OpenError> {
     let dir = &config.dir;
     let lock = lock(dir)?;
     let path = dir.join(DATABASE);
+    make_private(&path).map_err(|source| OpenError::NotWritable {
+        dir: dir.to_owned(),
+        source,
+    })?;
     let mut conn = Connection::open_with_flags(
         &path,
         flags(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE),
@@ -167,6 +171,19 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(not_writable(source)),
+    }
+}
+
+/// Makes the database's file for its owner only, unless it is there. SQLite gives the files beside it the same mode.
+fn make_private(path: &Path) -> io::Result<()> {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
     }
 }
 

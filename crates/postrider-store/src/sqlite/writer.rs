@@ -196,7 +196,12 @@ impl Writer {
 
     /// After a rollback: when the disk is to blame, everybody hears of it; when one operation is, only that one does.
     fn apart(&self, work: &mut Work<'_>, operations: Vec<Box<dyn Operation>>, failed: &Failed) {
-        tracing::warn!(error = %failed.fault, operations = operations.len(), "a transaction was rolled back");
+        if failed.fault.blames_environment() {
+            // Whoever waits for it hears of it, and a full disk fails every one.
+            tracing::debug!(error = %failed.fault, operations = operations.len(), "a transaction was rolled back");
+        } else {
+            tracing::warn!(error = %failed.fault, operations = operations.len(), "a transaction was rolled back");
+        }
         let alone = operations.len() == 1;
         if failed.in_commit || failed.fault.blames_environment() || alone {
             for operation in operations {

@@ -6,16 +6,19 @@
 use std::panic::AssertUnwindSafe;
 
 use axum::extract::{MatchedPath, Request};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::error::ApiError;
+use super::error::{ApiError, CauseLogged};
+use super::refusals::TOLD;
 
 const TARGET: &str = "postrider::access";
 
-/// Logs a request and its answer: server errors as warnings, refusals as information, the rest for debugging.
+/// Logs a request and its answer: server errors as warnings (those that say "not now" only now and then), refusals as
+/// information, the rest for debugging.
 pub(super) async fn log(request: Request, next: Next) -> Response {
     if !tracing::enabled!(target: TARGET, tracing::Level::WARN) {
         return guarded(request, next).await;
@@ -28,7 +31,14 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
     let route = route.as_ref().map_or("(none)", MatchedPath::as_str);
     let duration_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let status_code = status.as_u16();
-    if status.is_server_error() {
+    let is_refusal = status == StatusCode::SERVICE_UNAVAILABLE;
+    if is_refusal && response.extensions().get::<CauseLogged>().is_some() {
+        tracing::debug!(target: TARGET, %method, route, status_code, duration_us, "answered a request");
+    } else if is_refusal {
+        if let Some(untold) = TOLD.admit(route, Instant::now()) {
+            tracing::warn!(target: TARGET, %method, route, status_code, duration_us, untold, "answered a request");
+        }
+    } else if status.is_server_error() {
         tracing::warn!(target: TARGET, %method, route, status_code, duration_us, "answered a request");
     } else if status.is_client_error() {
         tracing::info!(target: TARGET, %method, route, status_code, duration_us, "answered a request");

@@ -11,7 +11,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use postrider_store::StoreError;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use super::refusals::TOLD;
 use crate::directory::change::ChangeError;
 use crate::engine::control::EngineAway;
 
@@ -23,6 +25,10 @@ pub struct ApiError {
     data: Option<Value>,
     cause: Option<Box<dyn Error + Send + Sync>>,
 }
+
+/// On an answer whose cause went to the log, so that no second line says the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CauseLogged;
 
 impl ApiError {
     /// An error with a status and a stable message.
@@ -94,13 +100,19 @@ impl ApiError {
         }
     }
 
-    /// Writes the cause to the log, when there is one.
+    /// Writes the cause to the log, when there is one. What says "not now" is told once and then counted.
     pub(super) fn log(&self) {
-        if let Some(cause) = &self.cause {
+        let Some(cause) = &self.cause else { return };
+        let untold = match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => TOLD.admit(&self.message, Instant::now()),
+            _ => Some(0),
+        };
+        if let Some(untold) = untold {
             tracing::error!(
                 status = self.status.as_u16(),
                 message = &*self.message,
                 cause = &**cause as &dyn Error,
+                untold,
                 "failed to answer a request"
             );
         }
@@ -111,6 +123,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
         let mut response = (self.status, Json(self.body())).into_response();
+        if self.cause.is_some() {
+            response.extensions_mut().insert(CauseLogged);
+        }
         let headers = response.headers_mut();
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -26,6 +26,7 @@ mod limits;
 mod publish;
 mod publish_batch;
 mod query;
+mod refusals;
 mod replay_answer;
 mod replays;
 mod retry;

@@ -10,6 +10,7 @@ use postrider_store::letter::DeadLetterFilter;
 use postrider_store::replay::{
     ReplayChanged, ReplayCreated, ReplayPreview, ReplayQuery, ReplayScope, ReplaySpec,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cursor::List;
@@ -26,6 +27,15 @@ use super::{App, Shared};
 const DEFAULT_RATE: u32 = 50;
 /// Destinations that a dry run lists.
 const MAX_LISTED: usize = 100;
+
+/// A new replay, and what it leaves out.
+#[derive(Debug, Serialize)]
+struct MadeAnswer {
+    #[serde(flatten)]
+    replay: ReplayAnswer,
+    /// Dead letters that were meant, but whose destinations are deleted.
+    unreachable: u64,
+}
 
 /// `POST /replays`
 pub(super) async fn create(State(app): State<Shared>, Body(body): Body) -> Result<Response, ApiError> {
@@ -50,19 +60,21 @@ pub(super) async fn create(State(app): State<Shared>, Body(body): Body) -> Resul
         None => ReplayScope::DeadLetters(filter),
         Some(since) => everything(&app, &filter, since)?,
     };
+    let preview = app.store.preview_replay(scope.clone()).await?;
     if dry_run {
-        let preview = app.store.preview_replay(scope).await?;
         return Ok(Json(previewed(&app, &preview)).into_response());
     }
-    start(
-        &app,
-        ReplaySpec {
-            scope,
-            config,
-            rate_per_second,
-        },
-    )
-    .await
+    let spec = ReplaySpec {
+        scope,
+        config,
+        rate_per_second,
+    };
+    let made = start(&app, spec).await?;
+    let answer = MadeAnswer {
+        unreachable: preview.unreachable,
+        replay: made,
+    };
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
 /// `POST /dead-letters/{delivery_id}/replay`: a replay of one, in the same way.
@@ -83,23 +95,28 @@ pub(super) async fn create_one(
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));
     }
-    if app.store.dead_letter(&id).await?.is_none() {
-        return Err(ApiError::not_found("dead letter not found"));
-    }
     let filter = DeadLetterFilter {
         ids: vec![id],
         ..DeadLetterFilter::default()
     };
     let scope = ReplayScope::DeadLetters(filter);
-    start(
-        &app,
-        ReplaySpec {
-            scope,
-            config,
-            rate_per_second,
-        },
-    )
-    .await
+    let preview = app.store.preview_replay(scope.clone()).await?;
+    match (preview.total, preview.unreachable) {
+        (0, 0) => return Err(ApiError::not_found("dead letter not found")),
+        (0, _) => {
+            let text =
+                "the dead letter's destination is deleted: it can be exported or purged, not sent again";
+            return Err(ApiError::new(StatusCode::CONFLICT, text));
+        }
+        _ => {}
+    }
+    let spec = ReplaySpec {
+        scope,
+        config,
+        rate_per_second,
+    };
+    let made = start(&app, spec).await?;
+    Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
 fn terms(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> (u32, ReplayConfig) {
@@ -152,11 +169,11 @@ fn everything(app: &App, filter: &DeadLetterFilter, since: Timestamp) -> Result<
     })
 }
 
-async fn start(app: &App, spec: ReplaySpec) -> Result<Response, ApiError> {
+async fn start(app: &App, spec: ReplaySpec) -> Result<ReplayAnswer, ApiError> {
     match app.store.create_replay(spec, app.now()).await? {
         ReplayCreated::Created(replay) => {
             app.replays.notify_one();
-            Ok((StatusCode::CREATED, Json(ReplayAnswer::new(app, replay))).into_response())
+            Ok(ReplayAnswer::new(app, replay))
         }
         ReplayCreated::LimitReached => {
             let text = "as many replays are running or paused as there may be: wait for one, or cancel one";

@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use postrider_store::Store;
 use postrider_store::seal::{SealKey, SealKeyError};
-use postrider_store::sqlite::{OpenError, SqliteStore};
+use postrider_store::sqlite::{OpenError, SqliteStore, inspect};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -307,16 +307,33 @@ fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {
         Some(key) => key.clone(),
         None => {
             make_private_dir(dir)?;
-            SealKey::load_or_create(&dir.join(SEAL_KEY_FILE)).map_err(|error| match error {
-                SealKeyError::Malformed => anyhow!(
-                    "read the seal key {}: it is not 32 bytes in base64; restore it from a backup, without it no secret can be read",
-                    dir.join(SEAL_KEY_FILE).display()
-                ),
-                other => with_advice(other, WRITABLE),
-            })?
+            key_file(dir)?
         }
     };
-    SqliteStore::open(settings.sqlite(seal_key)).map_err(|error| match error {
+    SqliteStore::open(settings.sqlite(seal_key)).map_err(advised)
+}
+
+/// The key in the data directory; a new one only where no database is, since that could not be read by it.
+fn key_file(dir: &Path) -> anyhow::Result<SealKey> {
+    let path = dir.join(SEAL_KEY_FILE);
+    if !path.exists() && inspect(dir).map_err(advised)?.is_some() {
+        return Err(anyhow!(
+            "read the seal key {}: it is missing, and the secrets of the database beside it were sealed with it; \
+             restore it from a backup, or set secret_key to the key that was used",
+            path.display()
+        ));
+    }
+    SealKey::load_or_create(&path).map_err(|error| match error {
+        SealKeyError::Malformed => anyhow!(
+            "read the seal key {}: it is not 32 bytes in base64; restore it from a backup, without it no secret can be read",
+            path.display()
+        ),
+        other => with_advice(other, WRITABLE),
+    })
+}
+
+fn advised(error: OpenError) -> anyhow::Error {
+    match error {
         OpenError::NotWritable { .. } => with_advice(error, WRITABLE),
         OpenError::InUse { .. } => with_advice(error, "stop it, or name another directory by --data-dir"),
         OpenError::NotADatabase { .. } => with_advice(error, "name another directory by --data-dir"),
@@ -326,7 +343,7 @@ fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {
         ),
         OpenError::Full { .. } => with_advice(error, "free some space"),
         OpenError::Newer { .. } | OpenError::Failed { .. } => error.into(),
-    })
+    }
 }
 
 fn with_advice(error: impl Into<anyhow::Error>, advice: &str) -> anyhow::Error {

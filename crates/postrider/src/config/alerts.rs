@@ -1,13 +1,19 @@
 //! What the operator is told: from the keys of `[alerts]` to the configuration of the alerts.
 
+use postrider_core::guard::Guard;
 use postrider_core::signing::Keyring;
 
 use super::error::Problem;
 use super::resolve::Resolved;
 use crate::alerts::{AlertsConfig, Thresholds, Webhook};
 
-/// Thresholds, and the webhook when there is one. Its address is checked by the guard at the start.
-pub(super) fn alerts(resolved: &Resolved, problems: &mut Vec<Problem>) -> AlertsConfig {
+/// Thresholds, and the webhook when there is one, whose address the guard must allow, as far as that can be known without
+/// asking a name server. Without a guard it is not checked: then that is the mistake to mend first.
+pub(super) fn alerts(
+    resolved: &Resolved,
+    guard: Option<&Guard>,
+    problems: &mut Vec<Problem>,
+) -> AlertsConfig {
     AlertsConfig {
         thresholds: Thresholds {
             dead_letters: resolved.count("alerts.dead_letters"),
@@ -21,17 +27,32 @@ pub(super) fn alerts(resolved: &Resolved, problems: &mut Vec<Problem>) -> Alerts
             retries_exhausted: resolved.flag("alerts.retries_exhausted"),
             consecutive_failures: resolved.count("failures.alert_at"),
         },
-        webhook: webhook(resolved, problems),
+        webhook: webhook(resolved, guard, problems),
     }
 }
 
-fn webhook(resolved: &Resolved, problems: &mut Vec<Problem>) -> Option<Webhook> {
+fn webhook(resolved: &Resolved, guard: Option<&Guard>, problems: &mut Vec<Problem>) -> Option<Webhook> {
     let url = resolved.optional("alerts.webhook_url", |it| {
         it.text("alerts.webhook_url").to_owned()
     });
     let url = url.filter(|url| !url.is_empty());
     let secret = resolved.secrets("alerts.webhook_secret").first();
     let at = |path: &str, text: String| Problem::at(path, &resolved.origin(path), text);
+    if let (Some(url), Some(guard)) = (&url, guard)
+        && let Err(refused) = guard.url(url)
+    {
+        // What some guard would allow can be allowed.
+        let can_be_allowed = Guard::new("0.0.0.0/0,::/0", true).is_ok_and(|all| all.url(url).is_ok());
+        let fix = if can_be_allowed {
+            "name another address, or allow it by courier.allow_addresses (http:// needs courier.require_https = false)"
+        } else {
+            "write an address such as https://ops.example.com/alerts"
+        };
+        problems.push(at(
+            "alerts.webhook_url",
+            format!("is not allowed: {refused}; {fix}"),
+        ));
+    }
     match (url, secret) {
         (None, None) => None,
         (None, Some(_)) => {
@@ -117,6 +138,43 @@ mod tests {
             }),
         };
         assert_eq!(config, Ok(right));
+    }
+
+    #[test]
+    fn an_address_that_the_guard_refuses_is_named_with_the_fix_that_helps() {
+        let wrong = |url: &str, more: (&str, &str)| {
+            let pairs = [
+                ("ALERTS__WEBHOOK_URL", url),
+                ("ALERTS__WEBHOOK_SECRET", SECRET),
+                more,
+            ];
+            alerts(&pairs).map(|config| config.webhook.map(|webhook| webhook.url))
+        };
+        let other = ("LOG__LEVEL", "info");
+        let start = "read the configuration: alerts.webhook_url (environment POSTRIDER_ALERTS__WEBHOOK_URL) is not allowed: ";
+        for (url, fix) in [
+            (
+                "notaurl",
+                "; write an address such as https://ops.example.com/alerts",
+            ),
+            (
+                "https://127.0.0.1/in",
+                "; name another address, or allow it by courier.allow_addresses (http:// needs courier.require_https = false)",
+            ),
+        ] {
+            let error = wrong(url, other).unwrap_err();
+            assert!(error.starts_with(start) && error.ends_with(fix), "{error}");
+        }
+        let allowed = wrong(
+            "https://127.0.0.1/in",
+            ("COURIER__ALLOW_ADDRESSES", "127.0.0.0/8"),
+        );
+        assert_eq!(allowed, Ok(Some("https://127.0.0.1/in".to_owned())));
+        let error = wrong("notaurl", ("LOG__FORMAT", "xml")).unwrap_err();
+        assert!(
+            error.contains("2 problems") && error.contains("log.format"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Settings {
         environment: &Environment,
         problems: &mut Vec<Problem>,
     ) -> Self {
+        let guard = guard(resolved, problems);
         Self {
             listen: resolved.address("listen"),
             data_dir: resolved.path("data_dir").to_owned(),
@@ -132,11 +133,11 @@ impl Settings {
                 max_batch_bytes: resolved.count("server.max_batch_bytes"),
                 protect_metrics: resolved.flag("metrics.require_key"),
             },
-            rules: rules(resolved, environment, problems),
+            rules: rules(resolved, environment, guard.clone().unwrap_or_default(), problems),
             courier: courier(resolved),
             engine: engine(resolved, problems),
             retention: retention::retention(resolved, problems),
-            alerts: alerts::alerts(resolved, problems),
+            alerts: alerts::alerts(resolved, guard.as_ref(), problems),
             metrics: MetricsConfig {
                 destination_label: resolved.text("metrics.destination_label") == "top",
                 destination_top: resolved.count("metrics.destination_top"),
@@ -202,17 +203,20 @@ fn log(resolved: &Resolved, problems: &mut Vec<Problem>) -> LogConfig {
     LogConfig { format, level }
 }
 
-fn rules(resolved: &Resolved, environment: &Environment, problems: &mut Vec<Problem>) -> Rules {
+/// Which addresses may be sent to; `None` when that is not known because of a mistake.
+fn guard(resolved: &Resolved, problems: &mut Vec<Problem>) -> Option<Guard> {
     let allowed = resolved.list("courier.allow_addresses").join(",");
-    let guard = Guard::new(&allowed, !resolved.flag("courier.require_https")).unwrap_or_else(|refused| {
-        let origin = resolved.origin("courier.allow_addresses");
-        problems.push(Problem::at(
-            "courier.allow_addresses",
-            &origin,
-            format!("has a wrong entry: {refused}"),
-        ));
-        Guard::default()
-    });
+    let guard = Guard::new(&allowed, !resolved.flag("courier.require_https"));
+    guard
+        .map_err(|refused| {
+            let origin = resolved.origin("courier.allow_addresses");
+            let text = format!("has a wrong entry: {refused}");
+            problems.push(Problem::at("courier.allow_addresses", &origin, text));
+        })
+        .ok()
+}
+
+fn rules(resolved: &Resolved, environment: &Environment, guard: Guard, problems: &mut Vec<Problem>) -> Rules {
     let (global, default_policy) = retry::policy(&resolved.retry_leaves(), environment, problems);
     Rules {
         guard,

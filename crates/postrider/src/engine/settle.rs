@@ -148,7 +148,10 @@ impl Settler {
 
     fn report(&self, failing: Option<&StoreError>) {
         let state = match (failing, self.left_out) {
-            (Some(error), _) => WorkerState::Failed(format!("failed to {error}")),
+            // It goes on by itself once the store can write, so a restart would not help.
+            (Some(error), _) => {
+                WorkerState::Degraded(format!("failed to {error}; results wait, and nothing is lost"))
+            }
             (None, 0) => WorkerState::Healthy,
             (None, left_out) => WorkerState::Degraded(format!(
                 "{left_out} results can never be recorded: the log names their deliveries"

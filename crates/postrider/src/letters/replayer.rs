@@ -109,6 +109,9 @@ impl Replayer {
                 let look = if work.replays.is_empty() { IDLE_LOOK } else { LOOK };
                 look_at = Instant::now() + look;
             }
+            if work.told_to.is_some_and(|told| told != self.engine.loops()) {
+                self.tell(&mut work);
+            }
             self.step_all(&mut work).await;
             let wake = if work.parts.is_empty() {
                 look_at

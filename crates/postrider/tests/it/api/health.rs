@@ -31,6 +31,14 @@ async fn healthz_tells_each_worker() {
     }
     server
         .health
+        .set("engine", WorkerState::Degraded("it waits".to_owned()));
+    let degraded = bare(&server, "/healthz").await.expect(200);
+    assert_eq!(
+        degraded["workers"]["engine"],
+        json!({ "status": "degraded", "reason": "it waits" })
+    );
+    server
+        .health
         .set("engine", WorkerState::Failed("it panicked".to_owned()));
     let failed = bare(&server, "/healthz").await.expect(503);
     assert_eq!(failed["status"], "failed");

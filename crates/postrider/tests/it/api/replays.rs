@@ -140,6 +140,32 @@ async fn one_dead_letter_is_a_replay_of_one() {
 }
 
 #[tokio::test]
+async fn a_replay_that_can_do_nothing_says_why() {
+    let server = troubled().await;
+    let list = server.get("/dead-letters?destination_id=des_b").await.expect(200);
+    let id = list["models"][0]["id"].as_str().unwrap().to_owned();
+    server
+        .delete("/tenants/acme/destinations/des_b")
+        .await
+        .expect(200);
+    let refused = server
+        .post(&format!("/dead-letters/{id}/replay"), "")
+        .await
+        .expect(409);
+    assert_eq!(
+        refused["message"],
+        "the dead letter's destination is deleted: it can be exported or purged, not sent again"
+    );
+    let none = server.get("/replays").await.expect(200);
+    assert_eq!(none["models"], json!([]), "no job that does nothing");
+    let made = create(&server, json!({ "all": true })).await;
+    assert_eq!((&made["total"], &made["unreachable"]), (&json!(5), &json!(2)));
+    server.delete(&format!("/dead-letters/{id}")).await.expect(200);
+    let gone = server.post(&format!("/dead-letters/{id}/replay"), "").await;
+    assert_eq!(gone.expect(404)["message"], "dead letter not found");
+}
+
+#[tokio::test]
 async fn every_wrong_field_is_named() {
     let server = troubled().await;
     let table = [

@@ -193,9 +193,47 @@ fn a_webhook_for_alerts_that_the_guard_refuses_is_one_line() {
     ]);
     refused(
         &ended,
-        1,
-        "take alerts.webhook_url of the configuration: accept the change: config.url is not allowed: the address 10.1.2.3",
-        "an operator can allow it by its block",
+        2,
+        "read the configuration: alerts.webhook_url (p.toml:2) is not allowed: the address 10.1.2.3 is not allowed: ",
+        "or allow it by courier.allow_addresses (http:// needs courier.require_https = false)",
     );
     assert!(!ended.stderr.contains(secret), "{ended:?}");
+    let doctor = folder.run(&["doctor", "--config", "p.toml", "--api-key", "some-key"]);
+    assert_eq!(doctor.code, Some(1), "{doctor:?}");
+    assert!(
+        doctor
+            .stdout
+            .starts_with("fail  configuration: alerts.webhook_url (p.toml:2) is not allowed: "),
+        "{doctor:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_seal_key_is_refused_and_no_other_is_made() {
+    let folder = Folder::new();
+    let args = ["serve", "--api-key", "some-key", "--data-dir", "data"];
+    let mut server = folder.serve(&args).await;
+    server.signal(Signal::TERM);
+    server.ended().await;
+    let key = folder.path().join("data/seal.key");
+    let aside = folder.path().join("aside");
+    std::fs::rename(&key, &aside).unwrap();
+    for _ in 0..2 {
+        let ended = folder.run(&args);
+        refused(
+            &ended,
+            1,
+            "read the seal key data/seal.key: it is missing, ",
+            "restore it from a backup, or set secret_key to the key that was used",
+        );
+        assert!(!key.exists(), "a wrong key would only confuse");
+    }
+    std::fs::write(&key, [0xff, 0xfe]).unwrap();
+    let ended = folder.run(&args);
+    let start = "read the seal key data/seal.key: it is not 32 bytes in base64; ";
+    refused(&ended, 1, start, "without it no secret can be read");
+    std::fs::rename(&aside, &key).unwrap();
+    folder.serve(&args).await;
+    let database = std::fs::metadata(folder.path().join("data/postrider.db")).unwrap();
+    assert_eq!(database.permissions().mode() & 0o777, 0o600);
 }

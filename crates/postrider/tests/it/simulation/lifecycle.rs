@@ -38,6 +38,27 @@ async fn a_result_that_can_never_be_recorded_does_not_keep_the_others_waiting() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_settler_that_waits_for_the_disk_is_degraded_and_the_process_healthy() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let quick = Duration::from_millis(20);
+    let works = world.destination("works", Behaviour::Works(quick), None).await;
+    world.held.is_full.store(true, Ordering::SeqCst);
+    world.publish(&[works], 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let settler = world.health.workers().remove("settler");
+    assert!(
+        matches!(&settler, Some(WorkerState::Degraded(reason)) if reason.contains("results wait")),
+        "{settler:?}"
+    );
+    assert!(world.health.is_healthy(), "a restart would not help");
+    world.held.is_full.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let settler = world.health.workers().remove("settler");
+    assert_eq!(settler, Some(WorkerState::Healthy));
+    assert_eq!(world.statuses().await[&DeliveryStatus::Succeeded], 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_keeps_its_deadline_although_nothing_can_be_recorded() {
     let mut world = World::new(1, EngineConfig::default()).await;
     let hangs = world.destination("hangs", Behaviour::Hangs, None).await;

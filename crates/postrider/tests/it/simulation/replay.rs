@@ -553,3 +553,29 @@ async fn a_context_that_cannot_be_read_is_taken_for_none() {
     let seen = after(world.seen(key), start);
     assert!(seen.iter().all(|seen| seen.url == "https://one.example.com/"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_was_started_anew_is_told_what_is_paused() {
+    let world = World::new(17, config()).await;
+    let key = mended(&world, "one", 80).await;
+    let other = mended(&world, "two", 1).await;
+    let runner = runner(&world);
+    let mut filter = everything();
+    filter.destination_ids = vec!["one".to_owned()];
+    let id = handed_over(&world, &runner, key, filter).await;
+    change(&world, &runner, &id, ReplayState::Paused).await;
+    repair(&world, key).await;
+    world
+        .held
+        .dies_once
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    world.publish(&[other], 1).await;
+    // Until it is told, a loop sends replays at its own rate.
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(!world.held.dies_once.load(std::sync::atomic::Ordering::Relaxed));
+    let told = world.clock.now();
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(after(world.seen(key), told).len(), 0);
+    let left = detail(&world, &id).await.replay.progress.outstanding();
+    assert!(left >= 70, "{left}");
+}
