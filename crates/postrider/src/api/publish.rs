@@ -173,11 +173,7 @@ pub(super) fn prepare(
 /// Without configured topics any is good, also none. With them it must be one of them.
 fn event_topic(directory: &Directory, sent: Sent<'_>, faults: &mut Vec<String>) -> String {
     let known = faults.len();
-    let sent = sent.text("topic", faults);
-    if sent.as_deref() == Some("") {
-        faults.push("topic must be at least 1 characters".to_owned());
-    }
-    let topic = sent.unwrap_or_default();
+    let topic = sent.text("topic", faults).unwrap_or_default();
     if faults.len() > known {
         return topic;
     }

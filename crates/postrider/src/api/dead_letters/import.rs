@@ -3,8 +3,11 @@
 //! One bad line does not stop the others; each has its own result. Importing a file twice adds nothing, so whoever does
 //! not know how far an import came repeats it.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
+use postrider_core::time::Timestamp;
 use postrider_core::topic;
 use postrider_store::letter::{Imported, ImportedLetter};
 use serde::Serialize;
@@ -18,6 +21,9 @@ use crate::letters::line::Line;
 
 /// Lines of one request.
 const MAX_LINES: usize = 1_000;
+/// How far the clock that wrote a line may be ahead of this one. A list filtered by time looks as far beyond its range as any
+/// row is off, so one row of the far future would slow all of them for good.
+const MAX_AHEAD: Duration = Duration::from_secs(300);
 /// Attempts of one line.
 const MAX_ATTEMPTS: usize = 1_000;
 
@@ -62,7 +68,7 @@ pub(in super::super) async fn post(
     let mut answer = ImportAnswer::default();
     let mut sound = Vec::with_capacity(lines.len());
     for (line, text) in lines {
-        match read(text) {
+        match read(text, app.now()) {
             Ok(letter) => sound.push((line, letter)),
             Err(reason) => answer.refuse(line, reason),
         }
@@ -119,7 +125,7 @@ impl ImportAnswer {
 }
 
 /// A letter that may be stored, or everything that is wrong with it.
-fn read(text: &[u8]) -> Result<ImportedLetter, String> {
+fn read(text: &[u8], now: Timestamp) -> Result<ImportedLetter, String> {
     let line = Line::read(text).map_err(|error| error.to_string())?;
     let mut faults = Vec::new();
     check_event_id("event.id", &line.event.id, &mut faults);
@@ -134,7 +140,14 @@ fn read(text: &[u8]) -> Result<ImportedLetter, String> {
     {
         faults.push(format!("event.topic is invalid: {invalid}"));
     }
+    let latest = now.plus(MAX_AHEAD);
+    if line.event.time > latest {
+        faults.push("event.time must not be in the future".to_owned());
+    }
     let attempts: Vec<_> = line.attempts().collect();
+    if attempts.iter().any(|attempt| attempt.started_at > latest) {
+        faults.push("attempts must not have a time in the future".to_owned());
+    }
     if attempts.len() > MAX_ATTEMPTS {
         faults.push(format!("attempts must have at most {MAX_ATTEMPTS} items"));
     }

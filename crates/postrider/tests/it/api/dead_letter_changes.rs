@@ -268,6 +268,25 @@ async fn an_import_takes_the_topics_that_publish_takes() {
 }
 
 #[tokio::test]
+async fn an_import_refuses_times_of_the_future() {
+    let server = troubled().await;
+    let exported = server
+        .get("/dead-letters/export?destination_id=des_a")
+        .await
+        .text();
+    server
+        .post("/dead-letters/purge", json!({ "all": true }))
+        .await
+        .expect(200);
+    let mut line: Value = serde_json::from_str(exported.lines().next().unwrap()).unwrap();
+    line["event"]["time"] = json!("2026-01-01T01:00:00Z");
+    let answer = server.post("/dead-letters/import", &line).await.expect(200);
+    let right = "is refused: event.time must not be in the future";
+    assert_eq!(answer["results"][0]["reason"], right);
+    assert_eq!(count(&server, "").await, 0);
+}
+
+#[tokio::test]
 async fn a_bad_line_does_not_stop_the_others() {
     let server = troubled().await;
     let exported = server
