@@ -24,6 +24,14 @@ pub(crate) fn cargo<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> 
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root());
+    // What `cargo run` says of this program counts as a change for build scripts that look at it: ring, and all that is made
+    // with it, would be compiled again whenever `cargo` and `cargo xtask` take turns.
+    let said_of_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(said_of_us) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

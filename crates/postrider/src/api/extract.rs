@@ -8,11 +8,29 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::error::ApiError;
 
 /// A client that does not finish its body in this time is not served further.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How large a body may be, for the text of the refusal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimit {
+    /// Its bytes.
+    pub(super) max_bytes: usize,
+    /// The setting that says so.
+    pub(super) setting: &'static str,
+}
+
+impl BodyLimit {
+    fn refusal(self) -> ApiError {
+        let Self { max_bytes, setting } = self;
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request body too large")
+            .with_data(json!([format!("the body must have at most {max_bytes} bytes ({setting})")]))
+    }
+}
 
 /// The whole body, within the route's limit.
 #[derive(Debug)]
@@ -22,12 +40,13 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let limit = request.extensions().get::<BodyLimit>().copied();
         let read = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state));
         match read.await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)))) => Err(
-                ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request body too large"),
-            ),
+            Ok(Err(BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(error)))) => {
+                Err(limit.map_or_else(|| ApiError::internal(error), BodyLimit::refusal))
+            }
             Ok(Err(_)) => Err(ApiError::bad_request("the request body ended early")),
             Err(_) => Err(ApiError::new(
                 StatusCode::REQUEST_TIMEOUT,

@@ -55,6 +55,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 
 use self::auth::ApiKeys;
+use self::extract::BodyLimit;
 pub use self::error::ApiError;
 
 /// What the API is configured with.
@@ -150,7 +151,7 @@ pub fn router(app: App) -> Router {
 fn versioned(config: &ApiConfig) -> Router<Shared> {
     let destination = "/tenants/{tenant_id}/destinations/{destination_id}";
     let below = |path: &str| format!("{destination}{path}");
-    Router::new()
+    let small = Router::new()
         .route("/tenants", get(tenants::list))
         .route(
             "/tenants/{tenant_id}",
@@ -201,14 +202,22 @@ fn versioned(config: &ApiConfig) -> Router<Shared> {
         .route("/topics", get(catalog::topics))
         .route("/destination-types", get(catalog::destination_types))
         .route("/destination-types/{type}", get(catalog::destination_type))
-        .merge(undelivered())
-        .layer(DefaultBodyLimit::max(config.max_body_bytes))
-        .merge(
-            Router::new()
-                .route("/publish/batch", post(publish_batch::publish))
-                .route("/dead-letters/import", post(dead_letters::import::post))
-                .layer(DefaultBodyLimit::max(config.max_batch_bytes)),
-        )
+        .merge(undelivered());
+    let large = Router::new()
+        .route("/publish/batch", post(publish_batch::publish))
+        .route("/dead-letters/import", post(dead_letters::import::post));
+    bounded(small, config.max_body_bytes, "server.max_body_bytes").merge(bounded(
+        large,
+        config.max_batch_bytes,
+        "server.max_batch_bytes",
+    ))
+}
+
+/// Routes whose bodies have at most so many bytes, by the setting of this name.
+fn bounded(routes: Router<Shared>, max_bytes: usize, setting: &'static str) -> Router<Shared> {
+    routes
+        .layer(DefaultBodyLimit::max(max_bytes))
+        .layer(Extension(BodyLimit { max_bytes, setting }))
 }
 
 /// What ended undelivered, and sending it again.

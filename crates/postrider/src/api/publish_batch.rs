@@ -83,7 +83,9 @@ fn split(body: &[u8]) -> Result<Vec<&RawValue>, ApiError> {
 fn prepare_one(app: &App, event: &RawValue, now: Timestamp) -> Result<NewEvent, ApiError> {
     let text = event.get();
     if text.len() > app.config.max_body_bytes {
-        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "event too large"));
+        let max = app.config.max_body_bytes;
+        let text = format!("an event must have at most {max} bytes (server.max_body_bytes)");
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "event too large").with_data(json!([text])));
     }
     // A copy: a slice would keep the whole batch in memory until its slowest event is delivered.
     prepare(app, text.as_bytes(), now, |data| {

@@ -9,9 +9,12 @@ use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::pki_types::ServerName;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use url::Url;
 
 use super::options::Server;
@@ -20,6 +23,10 @@ use super::options::Server;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Answers beyond this are refused.
 const MAX_ANSWER: usize = 64 << 20;
+/// A server that is away or says "not now" is asked again for so long: it may be restarting, or have a full queue.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two such questions.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What the server said.
 #[derive(Debug)]
@@ -35,16 +42,16 @@ impl Answer {
     ///
     /// # Errors
     /// With the server's message otherwise.
-    pub fn json(&self) -> anyhow::Result<serde_json::Value> {
-        let json = serde_json::from_slice::<serde_json::Value>(&self.body);
+    pub fn json(&self) -> anyhow::Result<Value> {
+        let json = serde_json::from_slice::<Value>(&self.body);
         if (200..300).contains(&self.status) {
             return json.context("read the server's answer as JSON");
         }
         let json = json.unwrap_or_default();
         let message = json["message"].as_str().unwrap_or("no message").to_owned();
         let details = match &json["data"] {
-            serde_json::Value::Null => String::new(),
-            serde_json::Value::Array(items) => {
+            Value::Null => String::new(),
+            Value::Array(items) => {
                 let texts: Vec<String> = items
                     .iter()
                     .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
@@ -73,7 +80,56 @@ pub fn request(
     runtime()?.block_on(ask(server, method, path_and_query, body))
 }
 
+/// What a path shows, as JSON.
+///
+/// # Errors
+/// As [`request`] and [`Answer::json`].
+pub fn get(server: &Server, path_and_query: &str) -> anyhow::Result<Value> {
+    request(server, Method::GET, path_and_query, Vec::new())?.json()
+}
+
+/// Makes a request that may be made twice, again while the failure may pass, for a minute.
+///
+/// # Errors
+/// As [`request`] and [`Answer::json`], of the last try.
+pub fn persist(
+    server: &Server,
+    method: &Method,
+    path_and_query: &str,
+    body: &[u8],
+) -> anyhow::Result<Value> {
+    runtime()?.block_on(ask_persistently(server, method, path_and_query, body))
+}
+
 /// The same, for commands that wait for something else meanwhile.
+///
+/// # Errors
+/// As [`persist`].
+pub async fn ask_persistently(
+    server: &Server,
+    method: &Method,
+    path_and_query: &str,
+    body: &[u8],
+) -> anyhow::Result<Value> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let asked = ask(server, method.clone(), path_and_query, body.to_vec()).await;
+        let may_pass = asked.as_ref().map_or(true, |answer| answer.status >= 500);
+        let answer = asked.and_then(|answer| answer.json());
+        if answer.is_ok() || !may_pass || Instant::now() >= give_up {
+            return answer;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// A value for a query or a path.
+#[must_use]
+pub fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// [`request`] for commands that wait for something else meanwhile.
 ///
 /// # Errors
 /// When no answer arrives; the text names the server.

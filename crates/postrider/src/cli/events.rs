@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::client;
-use super::options::{Server, ServerArgs};
+use super::client::{self, encoded};
+use super::options::ServerArgs;
 use super::output::{plain, say, shown, table};
+use super::page::{PageArgs, say_more};
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -43,15 +42,8 @@ struct ListArgs {
     /// Only with this topic (repeatable)
     #[arg(long)]
     topic: Vec<String>,
-    /// How many at most, 1 to 1000
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    limit: u16,
-    /// Go on from here: the cursor that the page before ended with
-    #[arg(long, value_name = "CURSOR")]
-    next: Option<String>,
-    /// Print the server's answer as it is
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 #[derive(Debug, Args)]
@@ -75,7 +67,7 @@ pub fn run(args: &EventsArgs) -> anyhow::Result<()> {
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
-    let mut query = format!("limit={}", args.limit);
+    let mut query = args.page.query();
     for (name, values) in [
         ("tenant_id", &args.tenant),
         ("destination_id", &args.destination),
@@ -85,11 +77,8 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
             query.push_str(&format!("&{name}[]={}", encoded(value)));
         }
     }
-    if let Some(next) = &args.next {
-        query.push_str(&format!("&next={}", encoded(next)));
-    }
-    let page = ask(&server, &format!("/api/v1/events?{query}")).context("list events")?;
-    if args.json {
+    let page = client::get(&server, &format!("/api/v1/events?{query}")).context("list events")?;
+    if args.page.json {
         return Ok(say(&page.to_string())?);
     }
     let rows: Vec<Vec<String>> = page["models"]
@@ -108,20 +97,18 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         })
         .collect();
     say(&table(&["ID", "TENANT", "TOPIC", "TIME", "DELIVERIES"], &rows))?;
-    if let Some(next) = page["pagination"]["next"].as_str() {
-        say(&format!("more with --next {next}"))?;
-    }
-    Ok(())
+    say_more(&page)
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
-    let event = ask(&server, &format!("/api/v1/events/{}", encoded(&args.id))).context("show the event")?;
+    let path = format!("/api/v1/events/{}", encoded(&args.id));
+    let event = client::get(&server, &path).context("show the event")?;
     let path = format!(
         "/api/v1/attempts?event_id[]={}&dir=asc&limit=1000&include[]=response_data",
         encoded(&args.id)
     );
-    let attempts = ask(&server, &path).context("list its attempts")?;
+    let attempts = client::get(&server, &path).context("list its attempts")?;
     if args.json {
         let both = serde_json::json!({ "event": event, "attempts": attempts["models"] });
         return Ok(say(&both.to_string())?);
@@ -152,14 +139,6 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         &["TIME", "DESTINATION", "ATTEMPT", "STATUS", "CODE", "MS"],
         &rows,
     ))?)
-}
-
-fn ask(server: &Server, path_and_query: &str) -> anyhow::Result<Value> {
-    client::request(server, Method::GET, path_and_query, Vec::new())?.json()
-}
-
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// `2 succeeded, 1 pending`, from the event's delivery summary; how many destinations it goes to without one.

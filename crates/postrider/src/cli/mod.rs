@@ -13,6 +13,7 @@ pub mod events;
 pub mod listener;
 pub mod options;
 pub mod output;
+pub mod page;
 pub mod policy;
 pub mod policy_arg;
 pub mod progress;

@@ -6,10 +6,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::client;
-use super::dead_letters::filter::encoded;
+use super::client::{self, encoded};
 use super::options::{Server, ServerArgs};
 use super::output::{Reported, complain, say, shown, table};
 use super::progress::{Progress, span};
@@ -17,8 +15,6 @@ use super::signal::{Ending, Signals};
 
 /// How often the progress is looked at.
 const LOOK: Duration = Duration::from_millis(500);
-/// A server that does not answer is asked again for so long: it may be restarting.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do with them.
 #[derive(Debug, Args)]
@@ -94,9 +90,7 @@ pub fn run(args: &ReplaysArgs) -> anyhow::Result<()> {
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {
     let path = format!("/api/v1/replays?limit={}", args.limit);
-    let answer = client::request(&args.server.server()?, Method::GET, &path, Vec::new())
-        .and_then(|answer| answer.json())
-        .context("list replays")?;
+    let answer = client::get(&args.server.server()?, &path).context("list replays")?;
     if args.json {
         return Ok(say(&answer.to_string())?);
     }
@@ -207,19 +201,10 @@ async fn watch(server: &Server, id: &str, json: bool, progress: &mut Progress) -
 /// The replay as it is now. Failures that may pass are waited out; the replay goes on meanwhile.
 async fn look(server: &Server, id: &str) -> anyhow::Result<Value> {
     let path = format!("/api/v1/replays/{}", encoded(id));
-    let give_up = Instant::now() + PATIENCE;
-    loop {
-        let asked = client::ask(server, Method::GET, &path, Vec::new()).await;
-        let may_pass = asked.as_ref().map_or(true, |answer| answer.status >= 500);
-        let error = match asked.and_then(|answer| answer.json()) {
-            Ok(replay) => return Ok(replay),
-            Err(error) => error,
-        };
-        if !may_pass || Instant::now() >= give_up {
-            return Err(error.context(format!(
-                "look at the replay (it does not need to be watched; follow it with `postrider replays show {id} --follow`)"
-            )));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    let replay = client::ask_persistently(server, &Method::GET, &path, &[]).await;
+    replay.with_context(|| {
+        format!(
+            "look at the replay (it does not need to be watched; follow it with `postrider replays show {id} --follow`)"
+        )
+    })
 }

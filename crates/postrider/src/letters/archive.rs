@@ -145,7 +145,8 @@ impl Archive {
             .unwrap_or(Path::new("."));
         let probe = existing.join(format!(".postrider-probe-{}", std::process::id()));
         let mut options = OpenOptions::new();
-        let written = options.write(true).create_new(true).mode(0o600).open(&probe);
+        // Not `create_new`: one that a killed process of the same number left is no failure.
+        let written = options.write(true).create(true).truncate(true).mode(0o600).open(&probe);
         written
             .and_then(|_| fs::remove_file(&probe))
             .map_err(|error| ArchiveError::Directory(dir.clone(), error))
@@ -324,6 +325,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
+    use tokio::time::Instant;
 
     use super::super::line::Line;
     use super::super::line::tests::{event, head};
@@ -385,6 +388,20 @@ mod tests {
         assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o600);
         let blocked = Archive::Directory(place.join("below-a-file"));
         assert!(blocked.put("x".to_owned(), Vec::new()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_that_confirms_nothing_is_given_up_after_five_minutes() {
+        let slow = ThrottleConfig {
+            wait_put_per_call: Duration::from_secs(3_600),
+            ..ThrottleConfig::default()
+        };
+        let store = ThrottledStore::new(InMemory::new(), slow);
+        let archive = Archive::Bucket(Arc::new(store), ObjectPath::default());
+        let started = Instant::now();
+        let put = archive.put("one.jsonl.zst".to_owned(), b"content".to_vec()).await;
+        assert!(matches!(put, Err(ArchiveError::TooSlow)), "{put:?}");
+        assert_eq!(started.elapsed().as_secs(), 300);
     }
 
     #[tokio::test]

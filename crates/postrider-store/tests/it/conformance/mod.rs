@@ -14,6 +14,7 @@ pub(crate) mod listing;
 pub(crate) mod paging;
 pub(crate) mod policies;
 pub(crate) mod protection;
+pub(crate) mod replayed;
 pub(crate) mod replays;
 pub(crate) mod retention;
 pub(crate) mod settle;
@@ -94,10 +95,10 @@ macro_rules! conformance_suite {
             replays::a_replay_stops_at_what_is_outstanding,
             replays::a_replay_is_paused_resumed_and_canceled,
             replays::a_delivery_is_in_one_replay_at_a_time,
-            replays::everything_since_covers_what_was_delivered,
-            replays::the_original_configuration_stays_with_the_delivery,
-            replays::what_vanished_before_its_turn_is_skipped,
-            replays::a_result_from_before_the_replay_counts_if_it_is_a_success,
+            replayed::everything_since_covers_what_was_delivered,
+            replayed::the_original_configuration_stays_with_the_delivery,
+            replayed::what_vanished_before_its_turn_is_skipped,
+            replayed::a_result_from_before_the_replay_counts_if_it_is_a_success,
             replays::steps_at_once_move_each_delivery_once,
             replays::so_many_replays_are_open_at_most,
             retention::what_is_pending_or_dead_is_never_lost,

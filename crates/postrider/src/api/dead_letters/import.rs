@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use super::super::Shared;
 use super::super::error::ApiError;
 use super::super::extract::Body;
+use super::super::json::is_too_deep;
 use super::super::limits::{check_event_id, check_metadata};
 use crate::letters::line::Line;
 
@@ -26,6 +27,9 @@ const MAX_LINES: usize = 1_000;
 const MAX_AHEAD: Duration = Duration::from_secs(300);
 /// Attempts of one line.
 const MAX_ATTEMPTS: usize = 1_000;
+/// Letters and attempts that are stored at once, except for those of one letter.
+const PART_LETTERS: usize = 100;
+const PART_ATTEMPTS: usize = 500;
 
 #[derive(Debug, Default, Serialize)]
 pub(in super::super) struct ImportAnswer {
@@ -74,9 +78,10 @@ pub(in super::super) async fn post(
         }
     }
     let (numbers, letters): (Vec<usize>, Vec<ImportedLetter>) = sound.into_iter().unzip();
-    if !letters.is_empty() {
-        let imported = app.store.import_dead_letters(letters, app.now()).await?;
-        for (line, imported) in numbers.into_iter().zip(imported) {
+    let mut numbers = numbers.into_iter();
+    for part in parts(letters) {
+        let imported = app.store.import_dead_letters(part, app.now()).await?;
+        for (imported, line) in imported.into_iter().zip(&mut numbers) {
             answer.add(line, imported);
         }
     }
@@ -124,15 +129,37 @@ impl ImportAnswer {
     }
 }
 
+/// What is wrong with an event's bytes: the same that publishing would refuse.
+fn data_fault(data: &[u8]) -> Option<String> {
+    let text = match serde_json::from_slice::<&RawValue>(data) {
+        Ok(json) if json.get().starts_with('{') => json.get(),
+        _ => return Some("event.data_base64 must be a valid JSON object".to_owned()),
+    };
+    is_too_deep(text).then(|| "event.data_base64 must not be nested deeper than 100 levels".to_owned())
+}
+
+/// The letters in parts that a queue which is nearly full still takes, one after the other.
+fn parts(mut letters: Vec<ImportedLetter>) -> Vec<Vec<ImportedLetter>> {
+    let mut parts = Vec::new();
+    while !letters.is_empty() {
+        let mut attempts = 0;
+        let fitting = letters.iter().take(PART_LETTERS).take_while(|letter| {
+            attempts += letter.attempts.len();
+            attempts <= PART_ATTEMPTS
+        });
+        let rest = letters.split_off(fitting.count().max(1));
+        parts.push(std::mem::replace(&mut letters, rest));
+    }
+    parts
+}
+
 /// A letter that may be stored, or everything that is wrong with it.
 fn read(text: &[u8], now: Timestamp) -> Result<ImportedLetter, String> {
     let line = Line::read(text).map_err(|error| error.to_string())?;
     let mut faults = Vec::new();
     check_event_id("event.id", &line.event.id, &mut faults);
     check_metadata("event.metadata", &line.event.metadata, &mut faults);
-    if serde_json::from_slice::<&RawValue>(&line.event.data).is_err() {
-        faults.push("event.data_base64 must be a JSON document".to_owned());
-    }
+    faults.extend(data_fault(&line.event.data));
     let topic = &line.event.topic;
     // As when it was published: any good one, or none.
     if !topic.is_empty()
@@ -170,4 +197,93 @@ fn read(text: &[u8], now: Timestamp) -> Result<ImportedLetter, String> {
         // Its custom headers are masked in a file: requests must not be made from it.
         context: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use postrider_core::delivery::{DeadReason, Plan};
+    use postrider_core::outcome::Category;
+    use postrider_store::record::{Metadata, NewAttempt, Timings};
+
+    use super::*;
+
+    fn letter(id: usize) -> ImportedLetter {
+        ImportedLetter {
+            tenant_id: "acme".to_owned(),
+            destination_id: "des_a".to_owned(),
+            event_id: id.to_string(),
+            topic: String::new(),
+            time: Timestamp::from_millis(0),
+            metadata: Metadata::new(),
+            data: Bytes::new(),
+            retryable: true,
+            reason: DeadReason::PermanentFailure,
+            category: Category::Http4xx,
+            attempts: Vec::new(),
+            context: None,
+        }
+    }
+
+    fn attempt() -> NewAttempt {
+        let at = Timestamp::from_millis(0);
+        NewAttempt {
+            number: 1,
+            started_at: at,
+            plan: Plan::first(at),
+            waited_for: None,
+            manual: false,
+            status: Some(401),
+            error: None,
+            detail: None,
+            timings: Timings::default(),
+            request_headers: Vec::new(),
+            response_headers: Vec::new(),
+            response_body: Bytes::new(),
+            response_truncated: false,
+        }
+    }
+
+    #[test]
+    fn an_event_is_what_publish_takes() {
+        let nested = |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+        let (object, deep) = (
+            "event.data_base64 must be a valid JSON object",
+            "event.data_base64 must not be nested deeper than 100 levels",
+        );
+        for (data, fault) in [
+            ("{}", None),
+            (" {\"a\":1} ", None),
+            (&nested(99), None),
+            (&nested(100), Some(deep)),
+            ("", Some(object)),
+            ("[]", Some(object)),
+            ("null", Some(object)),
+            ("{}{}", Some(object)),
+            ("{\"a\"", Some(object)),
+        ] {
+            assert_eq!(data_fault(data.as_bytes()).as_deref(), fault, "{data:?}");
+        }
+        assert_eq!(data_fault(b"\xff\xfe").as_deref(), Some(object));
+    }
+
+    #[test]
+    fn letters_are_stored_in_small_parts_in_their_order() {
+        let sizes = |letters: Vec<ImportedLetter>| -> Vec<usize> {
+            let parts = parts(letters);
+            let order: Vec<_> = parts.iter().flatten().map(|letter| &letter.event_id).collect();
+            assert!(order.iter().enumerate().all(|(at, id)| **id == at.to_string()));
+            parts.iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(Vec::new()), []);
+        assert_eq!(sizes((0..250).map(letter).collect()), [100, 100, 50]);
+        let attempted = |attempts: usize| {
+            move |id: usize| ImportedLetter {
+                attempts: vec![attempt(); attempts],
+                ..letter(id)
+            }
+        };
+        assert_eq!(sizes((0..5).map(attempted(250)).collect()), [2, 2, 1]);
+        assert_eq!(sizes((0..3).map(attempted(501)).collect()), [1, 1, 1]);
+    }
 }

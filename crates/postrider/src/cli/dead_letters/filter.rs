@@ -2,8 +2,10 @@
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
+
+use super::super::client::encoded;
+use super::super::output::{Reported, complain};
 
 /// Which dead letters. All that are given must hold; one that may be repeated admits any of its values.
 #[derive(Debug, Clone, Default, Args)]
@@ -81,6 +83,22 @@ impl FilterArgs {
         body
     }
 
+    /// As fields of a body that changes something: all of them must be meant by a word of its own.
+    ///
+    /// # Errors
+    /// [`Reported`] when nothing says which are meant.
+    pub(super) fn meant(&self, all: bool) -> Result<Map<String, Value>, Reported> {
+        let mut body = self.body();
+        if body.is_empty() && !all {
+            complain(
+                "postrider: no dead letters are named: give at least one filter, or --all to mean all of them",
+            );
+            return Err(Reported(2));
+        }
+        body.insert("all".to_owned(), all.into());
+        Ok(body)
+    }
+
     fn lists(&self) -> [(&'static str, Vec<String>); 7] {
         [
             ("tenant_id", self.tenant.clone()),
@@ -97,11 +115,6 @@ impl FilterArgs {
 fn code(text: &str) -> Result<u16, String> {
     let code = text.parse().ok().filter(|code| (100..=999).contains(code));
     code.ok_or_else(|| "a code is a number from 100 to 999".to_owned())
-}
-
-/// A value for a query or a path.
-pub(in super::super) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 #[cfg(test)]

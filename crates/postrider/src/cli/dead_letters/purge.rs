@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Args;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::client;
 use super::super::confirm::confirm;
@@ -35,11 +35,13 @@ pub(super) struct PurgeArgs {
 
 pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
+    let filter = args.filter.meant(args.all)?;
+    let purge = |dry_run, upto: &Value| purge(&server, &filter, dry_run, upto);
     // What died before the question was answered is meant, nothing that died later.
     let mut upto = Value::Null;
     // Where nobody is asked nothing is counted: that can take too long when there are very many.
     if args.dry_run || !args.yes {
-        let counted = purge(&server, args, true, &upto).context("count dead letters")?;
+        let counted = purge(true, &upto).context("count dead letters")?;
         let count = counted["count"].as_u64().unwrap_or_default();
         if args.dry_run {
             let text = format!("{count} dead letters would be deleted");
@@ -54,7 +56,7 @@ pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     let mut purged = 0;
     // The server works for a bounded time on each request and says what is left.
     loop {
-        let answer = purge(&server, args, false, &upto).context("purge dead letters")?;
+        let answer = purge(false, &upto).context("purge dead letters")?;
         upto = answer["upto"].clone();
         purged += answer["purged"].as_u64().unwrap_or_default();
         // Null when there are too many to count.
@@ -70,11 +72,16 @@ pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     }
 }
 
-fn purge(server: &Server, args: &PurgeArgs, dry_run: bool, upto: &Value) -> anyhow::Result<Value> {
-    let mut body = args.filter.body();
+/// Twice is like once: what is gone is gone, and what died later is not meant.
+fn purge(
+    server: &Server,
+    filter: &Map<String, Value>,
+    dry_run: bool,
+    upto: &Value,
+) -> anyhow::Result<Value> {
+    let mut body = filter.clone();
     body.insert("dry_run".to_owned(), dry_run.into());
-    body.insert("all".to_owned(), args.all.into());
     body.insert("upto".to_owned(), upto.clone());
-    let body = Value::from(body).to_string().into_bytes();
-    client::request(server, Method::POST, "/api/v1/dead-letters/purge", body)?.json()
+    let body = Value::from(body).to_string();
+    client::persist(server, &Method::POST, "/api/v1/dead-letters/purge", body.as_bytes())
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::client;
 use super::super::options::ServerArgs;
-use super::super::output::{Reported, complain, say, shown};
+use super::super::output::{complain, say, shown};
 use super::super::replays::{follow, told};
 use super::filter::FilterArgs;
 
@@ -43,14 +43,11 @@ pub(super) struct ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
-    let mut body = args.filter.body();
-    if body.is_empty() && !args.all && args.everything_since.is_none() {
-        complain(
-            "postrider: no dead letters are named: give at least one filter, or --all to mean all of them",
-        );
-        return Err(Reported(2).into());
-    }
-    body.insert("all".to_owned(), args.all.into());
+    let mut body = if args.everything_since.is_some() {
+        args.filter.body()
+    } else {
+        args.filter.meant(args.all)?
+    };
     body.insert("dry_run".to_owned(), args.dry_run.into());
     body.insert("rate_per_second".to_owned(), args.rate.into());
     body.insert("config".to_owned(), json!(args.config));

@@ -2,13 +2,13 @@
 
 use anyhow::Context;
 use clap::Args;
-use http::Method;
 use serde_json::Value;
 
-use super::super::client;
+use super::super::client::{self, encoded};
 use super::super::options::ServerArgs;
 use super::super::output::{say, shortened, shown, table};
-use super::filter::{FilterArgs, encoded};
+use super::super::page::{PageArgs, say_more};
+use super::filter::FilterArgs;
 
 /// Characters of an error in a table.
 const MAX_ERROR: usize = 60;
@@ -20,15 +20,8 @@ pub(super) struct ListArgs {
     server: ServerArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// How many at most, 1 to 1000
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    limit: u16,
-    /// Go on from here: the cursor that the page before ended with
-    #[arg(long, value_name = "CURSOR")]
-    next: Option<String>,
-    /// Print the server's answer as it is
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// Options of `summary`.
@@ -59,12 +52,9 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let mut path = format!("/api/v1/dead-letters?limit={}{}", args.limit, args.filter.query());
-    if let Some(next) = &args.next {
-        path.push_str(&format!("&next={}", encoded(next)));
-    }
+    let path = format!("/api/v1/dead-letters?{}{}", args.page.query(), args.filter.query());
     let answer = ask(&args.server, &path).context("list dead letters")?;
-    if args.json {
+    if args.page.json {
         return Ok(say(&answer.to_string())?);
     }
     let rows = rows(&answer["models"], |letter| {
@@ -90,10 +80,7 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
         "LAST ERROR",
     ];
     say(&table(&header, &rows))?;
-    if let Some(next) = answer["pagination"]["next"].as_str() {
-        say(&format!("more with --next {next}"))?;
-    }
-    Ok(())
+    say_more(&answer)
 }
 
 pub(super) fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
@@ -187,7 +174,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 fn ask(server: &ServerArgs, path: &str) -> anyhow::Result<Value> {
-    client::request(&server.server()?, Method::GET, path, Vec::new())?.json()
+    client::get(&server.server()?, path)
 }
 
 fn rows(models: &Value, row: impl Fn(&Value) -> Vec<String>) -> Vec<Vec<String>> {

@@ -105,7 +105,10 @@ async fn one_event_too_large_does_not_stop_the_others() {
     let answer = server.post("/publish/batch", body).await.expect(202);
     assert_eq!(
         answer["results"][1],
-        json!({ "status": 413, "message": "event too large" })
+        json!({
+            "status": 413, "message": "event too large",
+            "data": ["an event must have at most 200 bytes (server.max_body_bytes)"],
+        })
     );
     assert_eq!(answer["accepted"], 2);
 }

@@ -323,7 +323,7 @@ async fn a_bad_line_does_not_stop_the_others() {
         "2 has format \"other\"; this version reads \"postrider.dead_letter.v1\"",
         "4 has a tenant_id that does not exist",
         "5 has a destination_id that its tenant does not have",
-        "6 is refused: event.data_base64 must be a JSON document",
+        "6 is refused: event.data_base64 must be a valid JSON object",
         "7 is not a dead letter: expected ident at line 1 column 2",
     ];
     assert_eq!(reasons, right);

@@ -51,7 +51,10 @@ async fn a_body_over_the_limit_is_413() {
     let refused = server.post("/publish", &body).await.expect(413);
     assert_eq!(
         refused,
-        json!({ "status": 413, "message": "request body too large" })
+        json!({
+            "status": 413, "message": "request body too large",
+            "data": ["the body must have at most 100 bytes (server.max_body_bytes)"],
+        })
     );
     let small = json!({ "tenant_id": "t", "data": { "a": "x" } });
     server.post("/publish", small).await.expect(202);

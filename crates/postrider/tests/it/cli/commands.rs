@@ -200,9 +200,11 @@ fn dead_letter_commands_say_what_to_write() {
         code.stderr.contains("a code is a number from 100 to 999"),
         "{code:?}"
     );
-    let replay = run(&["replay"]);
-    assert_eq!(replay.code, Some(2), "{replay:?}");
-    assert!(replay.stderr.contains("--all to mean all of them"), "{replay:?}");
+    for command in ["replay", "purge"] {
+        let ended = run(&[command]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("--all to mean all of them"), "{ended:?}");
+    }
     folder.file("letters.jsonl", "precious");
     let export = run(&["export", "letters.jsonl"]);
     assert!(export.stderr.contains("replace it with --force"), "{export:?}");

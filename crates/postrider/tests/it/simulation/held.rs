@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,6 +49,9 @@ pub(super) struct Held {
     pub(super) dies_once: AtomicBool,
     /// Whether no earlier configuration can be read.
     corrupts_contexts: AtomicBool,
+    /// Unless 0: one less than this of the next reads of dead letters, pages and single ones, are refused as busy, then every
+    /// other one.
+    pub(super) busy_letters: AtomicUsize,
 }
 
 impl Held {
@@ -61,7 +64,19 @@ impl Held {
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
             corrupts_contexts: AtomicBool::new(false),
+            busy_letters: AtomicUsize::new(0),
         }
+    }
+
+    /// Refuses this read, or lets it through and refuses the next.
+    fn is_busy(&self) -> bool {
+        let left = self.busy_letters.load(Ordering::SeqCst);
+        if left == 0 {
+            return false;
+        }
+        let refuses = left > 1;
+        self.busy_letters.store(if refuses { left - 1 } else { 2 }, Ordering::SeqCst);
+        refuses
     }
 
     /// From now on no earlier configuration can be read.
@@ -84,6 +99,9 @@ macro_rules! hold {
 #[async_trait]
 impl DeadLetters for Held {
     async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, StoreError> {
+        if self.is_busy() {
+            return Err(StoreError::Busy);
+        }
         hold!(self, store => store.dead_letters(query))
     }
 
@@ -108,6 +126,9 @@ impl DeadLetters for Held {
     }
 
     async fn dead_letter(&self, id: &str) -> Result<Option<DeadLetterDetail>, StoreError> {
+        if self.is_busy() {
+            return Err(StoreError::Busy);
+        }
         let id = id.to_owned();
         hold!(self, store => store.dead_letter(&id))
     }

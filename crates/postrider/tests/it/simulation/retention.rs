@@ -1,7 +1,9 @@
 //! Retention on paused time: what is old goes, what is needed stays, and dead letters are in the archive first.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postrider::engine::EngineConfig;
@@ -137,6 +139,21 @@ async fn dead_letters_are_in_the_archive_before_they_go_and_can_come_back() {
     assert_eq!(dead(&world).await, 300);
     tokio::time::sleep(HOUR).await;
     assert_eq!(dead(&world).await, 300, "their time begins anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_are_refused_as_busy_leave_no_letter_out() {
+    let (world, _, refuses) = world().await;
+    world.publish(&[refuses], 20).await;
+    world.settle(HOUR / 4).await;
+    let folder = tempfile::tempdir().unwrap();
+    world.held.busy_letters.store(5, Ordering::SeqCst);
+    let (_task, _stop) = retention(&world, Some(Archive::Directory(folder.path().to_owned())));
+    tokio::time::sleep(3 * HOUR).await;
+    assert_eq!(dead(&world).await, 0);
+    let lines = archived(folder.path());
+    let ids: HashSet<_> = lines.iter().map(|line| &line.id).collect();
+    assert_eq!((ids.len(), lines.len()), (20, 20), "each once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,100 @@
+//! Commands whose server is busy, restarts, or has nothing to do.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+use super::process::Folder;
+
+/// A server that gives these answers, one to a connection, and tells the first line of each request. An empty answer closes the
+/// connection without one, as a server that is being restarted does.
+fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answers = answers.to_vec();
+    let server = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 8192];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            asked.push(request.lines().next().unwrap_or_default().to_owned());
+            if status > 0 {
+                let length = body.len();
+                let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+                stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+            }
+        }
+        asked
+    });
+    (url, server)
+}
+
+const BUSY: (u16, &str) = (503, r#"{"status":503,"message":"the store is busy"}"#);
+const GONE: (u16, &str) = (0, "");
+
+fn run(folder: &Folder, url: &str, args: &[&str]) -> super::process::Ended {
+    folder.run(&[args, &["--url", url, "--api-key", "k"]].concat())
+}
+
+#[test]
+fn an_import_is_repeated_while_the_server_is_busy_or_away() {
+    let folder = Folder::new();
+    folder.file("letters.jsonl", "{}\n{}\n");
+    let done = r#"{"imported":1,"duplicates":1,"refused":0,"results":[]}"#;
+    let (url, server) = scripted(&[BUSY, GONE, (200, done)]);
+    let ended = run(&folder, &url, &["dead-letters", "import", "letters.jsonl"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout.trim(), "1 imported, 1 were there already, 0 refused");
+    let asked = server.join().unwrap();
+    assert_eq!(asked, ["POST /api/v1/dead-letters/import HTTP/1.1"; 3]);
+}
+
+#[test]
+fn an_import_that_is_refused_is_not_repeated() {
+    let folder = Folder::new();
+    folder.file("letters.jsonl", "{}\n");
+    let (url, server) = scripted(&[(401, r#"{"status":401,"message":"unauthorized"}"#)]);
+    let ended = run(&folder, &url, &["dead-letters", "import", "letters.jsonl"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("401 unauthorized"), "{ended:?}");
+    assert_eq!(server.join().unwrap().len(), 1);
+}
+
+#[test]
+fn a_replay_is_watched_through_a_restart() {
+    let folder = Folder::new();
+    let replay = |state: &str, done: u64| {
+        format!(r#"{{"id":"rpl_1","state":"{state}","total":2,"done":{done},"succeeded":{done},"failed":0}}"#)
+    };
+    let (running, done) = (replay("running", 1).leak(), replay("done", 2).leak());
+    let (url, server) = scripted(&[(200, running), BUSY, GONE, (200, done)]);
+    let ended = run(&folder, &url, &["replays", "show", "rpl_1", "--follow"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.stdout.lines().last(),
+        Some("rpl_1 done: 2 of 2 done, 2 succeeded, 0 failed again")
+    );
+    assert_eq!(
+        server.join().unwrap(),
+        ["GET /api/v1/replays/rpl%5F1 HTTP/1.1"; 4]
+    );
+}
+
+#[test]
+fn nothing_to_replay_is_said() {
+    let folder = Folder::new();
+    for (unreachable, text) in [
+        (r#"{"id":"rpl_1","total":0,"unreachable":0}"#, "nothing to replay"),
+        (
+            r#"{"id":"rpl_1","total":0,"unreachable":3}"#,
+            "nothing to replay: the destinations of all 3 are deleted",
+        ),
+    ] {
+        let (url, server) = scripted(&[(201, unreachable)]);
+        let ended = run(&folder, &url, &["dead-letters", "replay", "--all"]);
+        assert_eq!((ended.code, ended.stdout.trim()), (Some(0), text), "{ended:?}");
+        server.join().unwrap();
+    }
+}
