@@ -2,7 +2,8 @@
 //!
 //! One at a time, in turn with everything else that lanes do, and only while results have taken less than half of their
 //! room: a backlog of any length becomes dead letters in small transactions, and never stands in the way of requests. One
-//! delivery stays to be the probe. Those of a destination that is held or disabled as well end no sooner or later.
+//! delivery stays to be the probe. Those of a destination that is held or disabled as well end no sooner or later, and
+//! replays that are stopped wait.
 
 use super::lane::Lane;
 use super::queue::Waiting;
@@ -37,7 +38,7 @@ impl<P: Payload> Lane<P> {
         if given_up_at > now {
             return Some(given_up_at);
         }
-        let due = self.queue.next_due_after(now);
+        let due = self.queue.next_due_after(now, self.replay_rate().is_some());
         let read = self.next_read().filter(|at| *at > now);
         due.into_iter().chain(read).min()
     }
@@ -48,7 +49,9 @@ impl<P: Payload> Lane<P> {
         if given_up_at > now {
             return None;
         }
-        let waiting = self.queue.pop_spare(now, probe_at)?;
+        let waiting = self
+            .queue
+            .pop_spare(now, probe_at, self.replay_rate().is_some())?;
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
         owned.unsettled += 1;

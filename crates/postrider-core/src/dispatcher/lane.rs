@@ -385,13 +385,15 @@ impl<P: Payload> Lane<P> {
         }
     }
 
-    /// Gives deliveries that are due last back to the store until the queue fits.
+    /// Gives deliveries that are due last back to the store until the queue fits. Replays that may go keep up to half of it,
+    /// so that neither they nor everything else stands in the way of the other; those that are stopped keep none.
     pub(super) fn trim(&mut self, capacity: usize) -> usize {
         let mut freed = 0;
         while self.queue.len() > capacity {
             let owned = &self.owned;
             let settled = |key| owned.get(&key).is_some_and(|o| o.unsettled == 0);
-            let Some(gone) = self.queue.evict(settled) else {
+            let replays_first = self.replays.is_none() || self.queue.replays() > capacity.div_ceil(2);
+            let Some(gone) = self.queue.evict(replays_first, settled) else {
                 break;
             };
             freed += gone.payload.as_ref().map_or(0, Payload::bytes);

@@ -136,9 +136,18 @@ impl<P> Queue<P> {
         self.classes[index].pop_first().map(|(_, waiting)| waiting)
     }
 
+    /// The classes, without that of replays unless it is wanted.
+    fn classes(&self, replays: bool) -> &[BTreeMap<(Timestamp, DeliveryKey), Waiting<P>>] {
+        let (others, _) = self.classes.split_at(Class::Replay.index());
+        if replays { &self.classes } else { others }
+    }
+
     /// The two earliest due times, each with its delivery.
-    fn first_two(&self) -> [Option<(Timestamp, DeliveryKey)>; 2] {
-        let earliest = self.classes.iter().flat_map(|class| class.keys().take(2));
+    fn first_two(&self, replays: bool) -> [Option<(Timestamp, DeliveryKey)>; 2] {
+        let earliest = self
+            .classes(replays)
+            .iter()
+            .flat_map(|class| class.keys().take(2));
         earliest.fold([None, None], |[first, second], &at| {
             if first.is_none_or(|first| at < first) {
                 [Some(at), first]
@@ -150,25 +159,25 @@ impl<P> Queue<P> {
         })
     }
 
-    /// Whether something is due at `now`, and something else by `later`.
-    pub(super) fn has_spare(&self, now: Timestamp, later: Timestamp) -> bool {
-        let [first, second] = self.first_two();
-        first.is_some_and(|(due, _)| due <= now) && second.is_some_and(|(due, _)| due <= later)
+    /// Takes the delivery that has been due the longest at `now`, if something else is due by `later`. Replays count only
+    /// where they may go.
+    pub(super) fn pop_spare(
+        &mut self,
+        now: Timestamp,
+        later: Timestamp,
+        replays: bool,
+    ) -> Option<Waiting<P>> {
+        let [first, second] = self.first_two(replays);
+        let (due, key) = first.filter(|(due, _)| *due <= now)?;
+        second.filter(|(due, _)| *due <= later)?;
+        self.remove(key, due)
     }
 
-    /// Takes the delivery that has been due the longest at `now`, if something else is due by `later`.
-    pub(super) fn pop_spare(&mut self, now: Timestamp, later: Timestamp) -> Option<Waiting<P>> {
-        if !self.has_spare(now, later) {
-            return None;
-        }
-        let [first, _] = self.first_two();
-        first.and_then(|(due, key)| self.remove(key, due))
-    }
-
-    /// The earliest due time after `now`.
-    pub(super) fn next_due_after(&self, now: Timestamp) -> Option<Timestamp> {
+    /// The earliest due time after `now`, of replays only where they may go.
+    pub(super) fn next_due_after(&self, now: Timestamp, replays: bool) -> Option<Timestamp> {
         let after = (Bound::Excluded((now, DeliveryKey(i64::MAX))), Bound::Unbounded);
-        let later = self.classes.iter().filter_map(|class| class.range(after).next());
+        let classes = self.classes(replays).iter();
+        let later = classes.filter_map(|class| class.range(after).next());
         later.map(|((due, _), _)| *due).min()
     }
 
@@ -182,15 +191,21 @@ impl<P> Queue<P> {
         Some(found)
     }
 
-    /// Takes out the delivery that is due last among those that may go back to the store; a replay as long as there is one.
-    pub(super) fn evict(&mut self, may_go: impl Fn(DeliveryKey) -> bool) -> Option<Waiting<P>> {
+    /// Takes out the delivery that is due last among those that may go back to the store: among replays, or among all others,
+    /// as is said, and among the rest only if none of these may go.
+    pub(super) fn evict(
+        &mut self,
+        replays_first: bool,
+        may_go: impl Fn(DeliveryKey) -> bool,
+    ) -> Option<Waiting<P>> {
         let last_of = |class: &BTreeMap<(Timestamp, DeliveryKey), _>| {
             let mut latest = class.keys().rev().take(EVICTION_SCAN);
             latest.find(|(_, key)| may_go(*key)).copied()
         };
         let (others, replays) = self.classes.split_at(Class::Replay.index());
-        let replay = replays.iter().filter_map(last_of).max();
-        let (due, key) = replay.or_else(|| others.iter().filter_map(last_of).max())?;
+        let (first, then) = if replays_first { (replays, others) } else { (others, replays) };
+        let last = |classes: &[BTreeMap<_, _>]| classes.iter().filter_map(last_of).max();
+        let (due, key) = last(first).or_else(|| last(then))?;
         self.remove(key, due)
     }
 }
@@ -280,20 +295,23 @@ mod tests {
                 false,
             );
         }
-        let gone = queue.evict(|key| key != DeliveryKey(3)).map(|w| w.delivery.key);
+        let gone = queue.evict(false, |key| key != DeliveryKey(3)).map(|w| w.delivery.key);
         assert_eq!(gone, Some(DeliveryKey(2)));
         assert_eq!(queue.len(), 2);
     }
 
     #[test]
-    fn eviction_takes_replays_first() {
-        let mut queue = Queue::new();
-        queue.push(waiting(1, |d| d.replayed = true), false);
-        queue.push(
-            waiting(2, |d| d.plan.due_at = NOW.plus(Duration::from_secs(9))),
-            true,
-        );
-        let order: Vec<_> = std::iter::from_fn(|| queue.evict(|_| true).map(|w| w.delivery.key.0)).collect();
-        assert_eq!(order, [1, 2], "although the other one is due later");
+    fn eviction_takes_replays_first_or_last() {
+        for (replays_first, right) in [(true, [1, 2]), (false, [2, 1])] {
+            let mut queue = Queue::new();
+            queue.push(waiting(1, |d| d.replayed = true), false);
+            queue.push(
+                waiting(2, |d| d.plan.due_at = NOW.plus(Duration::from_secs(9))),
+                true,
+            );
+            let evict = || queue.evict(replays_first, |_| true).map(|w| w.delivery.key.0);
+            let order: Vec<_> = std::iter::from_fn(evict).collect();
+            assert_eq!(order, right);
+        }
     }
 }

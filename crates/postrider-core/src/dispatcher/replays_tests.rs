@@ -79,6 +79,50 @@ fn replays_that_were_left_in_the_store_are_read_when_they_may_go() {
 }
 
 #[test]
+fn a_replay_that_is_due_goes_although_retries_of_later_fill_the_lane() {
+    let mut dispatcher = Dispatcher::new(small());
+    for key in 0..8 {
+        dispatcher.accepted(pending(key, 1, at(3_600_000)), None, START);
+    }
+    dispatcher.rescheduled(replayed(100), START);
+    let started = started(dispatcher.next_action(START)).map(|delivery| delivery.key.0);
+    assert_eq!(started, Some(100));
+    assert!(dispatcher.next_action(START).is_none(), "and the store is not read over and over");
+}
+
+#[test]
+fn replays_that_are_stopped_do_not_end_with_those_that_nobody_waits_for() {
+    let mut dispatcher = full_of_paused();
+    let patience = Terms {
+        patience: Some(Duration::ZERO),
+        ..Terms::default()
+    };
+    dispatcher.agree(DESTINATION, patience, START);
+    for key in 100..105 {
+        dispatcher.accepted(pending(key, 1, START), None, START);
+        let out = started(dispatcher.next_action(START)).unwrap();
+        dispatcher.finished(answered(out, 500), START);
+        dispatcher.settled([(DESTINATION, out.key)], START);
+    }
+    assert_eq!(dispatcher.view(DESTINATION, START).standing, Standing::Open);
+    assert!(dispatcher.next_action(START).is_none(), "none of them ends");
+    dispatcher.limit_replays(DESTINATION, Some(DEFAULT_REPLAY_RATE), START);
+    assert!(matches!(dispatcher.next_action(START), Some(Action::End(..))));
+}
+
+#[test]
+fn the_rank_of_a_lane_with_replays_stays_while_only_time_passes() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(small());
+    for key in 0..4 {
+        dispatcher.accepted(replayed(key), None, START);
+    }
+    assert!(started(dispatcher.next_action(START)).is_some());
+    let ranks = |now| dispatcher.ranks(now);
+    assert_eq!(ranks(at(1)), ranks(at(2)));
+    assert_eq!(ranks(at(1)), ranks(at(50_000)));
+}
+
+#[test]
 fn a_lane_that_only_paused_replays_wait_in_says_so() {
     let dispatcher = full_of_paused();
     let view = dispatcher.view(DESTINATION, at(60_000));

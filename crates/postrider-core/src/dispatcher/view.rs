@@ -231,7 +231,9 @@ impl Rank {
         };
         let failures = u64::from(lane.streak.failures()).min((1 << Self::FAILURE_BITS) - 1);
         let furthest = (1 << Self::DUE_BITS) - 1;
-        let due = lane.next_due(now).filter(|due| *due <= now);
+        // Replays are as late as their rate makes them, which is no trouble.
+        let [_, due] = lane.queue.next_due_apart();
+        let due = due.filter(|due| *due <= now);
         let late = due.map_or(0, |due| {
             let due = u64::try_from(due.as_millis()).unwrap_or(0);
             furthest - due.min(furthest)
