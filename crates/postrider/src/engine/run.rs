@@ -1,6 +1,6 @@
 //! The loop: inputs into the dispatcher, its actions into tasks.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +52,8 @@ pub(super) struct Run {
     judged: mpsc::Sender<Settlement>,
     settled: mpsc::Receiver<Settled>,
     settler: JoinHandle<()>,
-    /// Destinations of which the store keeps a state, or will.
-    pub(super) kept: HashSet<DestinationKey>,
+    /// What the store keeps of destinations, or will.
+    pub(super) kept: HashMap<DestinationKey, Protection>,
     pub(super) keeping: Keeping,
     keeper: JoinHandle<()>,
     commands: Commands,
@@ -76,7 +76,7 @@ impl Run {
         Self {
             settler: tokio::spawn(settle(parts.clone(), to_settle, tell_settled)),
             keeper: tokio::spawn(keep::keep(parts.clone(), to_keep)),
-            kept: HashSet::new(),
+            kept: HashMap::new(),
             keeping,
             commands,
             parts,
@@ -153,7 +153,8 @@ impl Run {
                 Ok((protections, destinations)) => {
                     let now = self.parts.clock.now();
                     for (destination, protection) in protections {
-                        self.kept.insert(destination);
+                        self.agree(destination);
+                        self.kept.insert(destination, protection.clone());
                         self.dispatcher.restore(destination, protection, now);
                     }
                     for destination in destinations {

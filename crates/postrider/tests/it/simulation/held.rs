@@ -47,6 +47,8 @@ pub(super) struct Held {
     pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
+    /// States of protection that were written or forgotten.
+    pub(super) protections_written: AtomicUsize,
     /// Whether no earlier configuration can be read.
     corrupts_contexts: AtomicBool,
     /// Unless 0: one less than this of the next reads of dead letters, pages and single ones, are refused as busy, then every
@@ -63,6 +65,7 @@ impl Held {
             noisy: Mutex::default(),
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
+            protections_written: AtomicUsize::new(0),
             corrupts_contexts: AtomicBool::new(false),
             busy_letters: AtomicUsize::new(0),
         }
@@ -355,6 +358,7 @@ impl Store for Held {
         &self,
         changes: Vec<(DestinationKey, Option<Protection>)>,
     ) -> Result<(), StoreError> {
+        self.protections_written.fetch_add(changes.len(), Ordering::SeqCst);
         hold!(self, store => store.keep_protection(changes))
     }
 
