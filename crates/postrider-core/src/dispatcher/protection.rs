@@ -156,6 +156,21 @@ impl<P: Payload> Dispatcher<P> {
         change
     }
 
+    /// The destination is deleted: its deliveries end in the store, and what was known of its receiver is worth nothing. What is
+    /// out comes back as always, and the lane goes with the next sweep after that.
+    pub fn forget(&mut self, destination: DestinationKey, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&destination) else {
+            return;
+        };
+        lane.used_at = Timestamp::EPOCH;
+        let keys: Vec<_> = lane.owned.keys().copied().collect();
+        for key in keys {
+            self.withdrawn(destination, key, now);
+        }
+        self.limit_replays(destination, Some(DEFAULT_REPLAY_RATE), now);
+        self.reset(destination, now);
+    }
+
     /// What the destination's owner wants from now on.
     pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
         self.tenants.set(terms.tenant, terms.share);

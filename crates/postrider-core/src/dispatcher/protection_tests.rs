@@ -124,7 +124,10 @@ fn what_is_kept_brings_a_hold_back_with_a_ramp() {
     assert_eq!(after.poll_timeout().map(|(at, _)| at), Some(at(61_000)));
     assert!(after.next_action(at(60_999)).is_none());
     assert!(started(after.next_action(at(61_000))).is_some());
-    assert!(after.next_action(at(61_000)).is_none(), "the window starts from one");
+    assert!(
+        after.next_action(at(61_000)).is_none(),
+        "the window starts from one"
+    );
     assert_eq!(after.protection(DestinationKey(1)), None, "it is over");
 }
 
@@ -237,7 +240,10 @@ fn a_reset_forgets_a_hold() {
     dispatcher.reset(DestinationKey(1), at(1));
     assert_eq!(dispatcher.protection(DestinationKey(1)), None);
     assert!(started(dispatcher.next_action(at(1))).is_some());
-    assert!(dispatcher.next_action(at(1)).is_none(), "and the window starts from one");
+    assert!(
+        dispatcher.next_action(at(1)).is_none(),
+        "and the window starts from one"
+    );
 }
 
 #[test]
@@ -260,6 +266,42 @@ fn a_lane_that_knows_of_trouble_is_not_forgotten() {
     open(&mut dispatcher);
     dispatcher.sweep(at(86_400_000));
     assert!(dispatcher.protection(DestinationKey(1)).is_some());
+}
+
+#[test]
+fn a_deleted_destination_is_forgotten_with_its_trouble() {
+    let mut dispatcher = dispatcher_with(0..5);
+    open(&mut dispatcher);
+    dispatcher.limit_replays(DestinationKey(1), None, START);
+    dispatcher.accepted(pending(8, 1, at(86_400_000)), None, START);
+    dispatcher.accepted(pending(9, 2, START), None, START);
+    let out = started(dispatcher.next_action(START)).unwrap();
+    for key in [1, 2, 3] {
+        dispatcher.forget(DestinationKey(key), at(1));
+    }
+    let view = dispatcher.view(DestinationKey(1), at(1));
+    assert_eq!((view.standing, view.failures), (Standing::Idle, 0));
+    assert_eq!(dispatcher.load().queued, 0, "its deliveries end in the store");
+    assert_eq!(dispatcher.census(at(1)).breakers, [2, 0, 0]);
+    assert!(dispatcher.next_action(at(1)).is_none());
+    dispatcher.sweep(at(60_000));
+    assert_eq!(
+        dispatcher.destinations(),
+        [DestinationKey(2)],
+        "something of it is out"
+    );
+    let limited = Finished {
+        elsewhere: true,
+        hold_until: Some(at(600_000)),
+        again: Some((pending(9, 2, at(86_400_000)), None)),
+        ..answered(out, 503)
+    };
+    assert_eq!(dispatcher.finished(limited, at(60_000)), Learned::NOTHING);
+    dispatcher.settled([(out.destination, out.key)], at(60_000));
+    dispatcher.forget(DestinationKey(2), at(60_000));
+    assert!(dispatcher.next_action(at(60_000)).is_none());
+    dispatcher.sweep(at(120_000));
+    assert_eq!(dispatcher.destinations(), []);
 }
 
 #[test]

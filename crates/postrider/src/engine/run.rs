@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::{PendingDelivery, WaitCause};
@@ -23,7 +22,6 @@ use super::control::Commands;
 use super::keep::{self, Keeping};
 use super::settle::{Settled, settle};
 use super::{Closing, Drained, EngineConfig, Freight, Parts};
-use crate::directory::target::Target;
 use crate::telemetry::metrics::EngineGauges;
 
 /// Finished attempts, and questions, that are taken in one turn of the loop.
@@ -102,7 +100,8 @@ impl Run {
             tokio::select! {
                 biased;
                 closing = asked_to_close(&mut self.closing) => return self.drain(closing).await,
-                ended = &mut self.settler => die_with_it(ended),
+                ended = &mut self.settler => die_with_it("settler", ended),
+                ended = &mut self.keeper => die_with_it("keeper", ended),
                 _ = self.done.1.recv_many(&mut finished, MAX_TURN) => {
                     for done in finished.drain(..) {
                         self.finish(done);
@@ -257,14 +256,16 @@ impl Run {
         }
     }
 
-    fn finish(&mut self, done: Done) {
+    fn finish(&mut self, mut done: Done) {
         let now = self.parts.clock.now();
         let destination = done.finished.delivery.destination;
+        let target = self.parts.directory.target(destination);
         // Enabled meanwhile: its lane was told before this came.
-        let disabled = |target: Arc<Target>| target.disabled;
-        if done.pause && self.parts.directory.target(destination).is_some_and(disabled) {
+        if done.pause && target.as_ref().is_some_and(|target| target.disabled) {
             self.dispatcher.pause(destination, now);
         }
+        // Deleted meanwhile: there is nobody left to learn about.
+        done.finished.elsewhere |= target.is_none();
         self.agree(destination);
         let learned = self.dispatcher.finished(done.finished, now);
         let attempt = done
@@ -285,18 +286,22 @@ impl Run {
         }
     }
 
-    /// Tells the dispatcher what the destination's owner wants now.
+    /// Tells the dispatcher what the destination's owner wants now, or that it is deleted; the store forgets that one by
+    /// itself.
     pub(super) fn agree(&mut self, destination: DestinationKey) {
-        if let Some(target) = self.parts.directory.target(destination) {
-            let now = self.parts.clock.now();
-            let terms = Terms {
-                tenant: target.tenant,
-                share: target.share,
-                rate_limit: target.rate_limit,
-                patience: target.policy.patience(),
-            };
-            self.dispatcher.agree(destination, terms, now);
-        }
+        let now = self.parts.clock.now();
+        let Some(target) = self.parts.directory.target(destination) else {
+            self.kept.remove(&destination);
+            self.dispatcher.forget(destination, now);
+            return;
+        };
+        let terms = Terms {
+            tenant: target.tenant,
+            share: target.share,
+            rate_limit: target.rate_limit,
+            patience: target.policy.patience(),
+        };
+        self.dispatcher.agree(destination, terms, now);
     }
 
     fn take_settled(&mut self, keys: Settled) {
@@ -374,11 +379,11 @@ async fn remembered(
     Ok((protections, parts.store.destinations_with_pending().await?))
 }
 
-/// Without the settler nothing would be recorded and nobody would see it: the loop dies too, and is started again.
-fn die_with_it(ended: Result<(), JoinError>) -> ! {
+/// Without a writer nothing would be recorded and nobody would see it: the loop dies too, and is started again.
+fn die_with_it(writer: &str, ended: Result<(), JoinError>) -> ! {
     match ended {
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        Ok(()) | Err(_) => panic!("the settler ended although the loop goes on"),
+        Ok(()) | Err(_) => panic!("the {writer} ended although the loop goes on"),
     }
 }
 

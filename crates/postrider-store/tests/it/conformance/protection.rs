@@ -58,7 +58,10 @@ pub(crate) async fn a_hold_is_kept_without_anything_else<H: Harness>() {
         streak: Streak::default(),
         hold_until: Some(at(600)),
     };
-    store.keep_protection(vec![(key, Some(held.clone()))]).await.unwrap();
+    store
+        .keep_protection(vec![(key, Some(held.clone()))])
+        .await
+        .unwrap();
     drop(store);
     let harness = harness.restart().await;
     assert_eq!(harness.store().protections().await.unwrap(), [(key, held)]);

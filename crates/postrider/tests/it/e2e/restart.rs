@@ -78,5 +78,9 @@ async fn a_kill_moves_no_schedule_and_ends_no_hold() {
         .get("/api/v1/tenants/acme/destinations/later/health")
         .await;
     assert_eq!(health["status"], "held", "{health}");
-    assert_eq!(later.count(), 1, "no request of any delivery before the time that the receiver named");
+    assert_eq!(
+        later.count(),
+        1,
+        "no request of any delivery before the time that the receiver named"
+    );
 }

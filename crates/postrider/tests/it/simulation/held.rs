@@ -47,6 +47,8 @@ pub(super) struct Held {
     pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
+    /// Whether the next write of protection panics.
+    pub(super) keeper_dies_once: AtomicBool,
     /// States of protection that were written or forgotten.
     pub(super) protections_written: AtomicUsize,
     /// Whether no earlier configuration can be read.
@@ -65,6 +67,7 @@ impl Held {
             noisy: Mutex::default(),
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
+            keeper_dies_once: AtomicBool::new(false),
             protections_written: AtomicUsize::new(0),
             corrupts_contexts: AtomicBool::new(false),
             busy_letters: AtomicUsize::new(0),
@@ -78,7 +81,8 @@ impl Held {
             return false;
         }
         let refuses = left > 1;
-        self.busy_letters.store(if refuses { left - 1 } else { 2 }, Ordering::SeqCst);
+        self.busy_letters
+            .store(if refuses { left - 1 } else { 2 }, Ordering::SeqCst);
         refuses
     }
 
@@ -358,7 +362,10 @@ impl Store for Held {
         &self,
         changes: Vec<(DestinationKey, Option<Protection>)>,
     ) -> Result<(), StoreError> {
-        self.protections_written.fetch_add(changes.len(), Ordering::SeqCst);
+        let dies = self.keeper_dies_once.swap(false, Ordering::SeqCst);
+        assert!(!dies, "a scripted death of the keeper");
+        self.protections_written
+            .fetch_add(changes.len(), Ordering::SeqCst);
         hold!(self, store => store.keep_protection(changes))
     }
 
