@@ -75,7 +75,8 @@ impl Held {
             return false;
         }
         let refuses = left > 1;
-        self.busy_letters.store(if refuses { left - 1 } else { 2 }, Ordering::SeqCst);
+        self.busy_letters
+            .store(if refuses { left - 1 } else { 2 }, Ordering::SeqCst);
         refuses
     }
 
