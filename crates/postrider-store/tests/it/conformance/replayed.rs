@@ -10,8 +10,8 @@ use postrider_store::replay::{ReplayScope, ReplaySpec};
 use super::listing::texts;
 use super::replays::{everything, shown, start, step};
 use super::{
-    Harness, NOW, at, bury, context, create, death, delivery_id, event, newest_pending, pending, publish, settle,
-    settlement, tenant,
+    Harness, NOW, at, bury, context, create, death, delivery_id, event, newest_pending, pending, publish,
+    settle, settlement, tenant,
 };
 
 pub(crate) async fn everything_since_covers_what_was_delivered<H: Harness>() {
