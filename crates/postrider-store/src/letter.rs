@@ -210,7 +210,7 @@ pub struct ImportedLetter {
     pub tenant_id: String,
     /// Public id of the destination, which must exist.
     pub destination_id: String,
-    /// Id of the event. One that the tenant has is not changed.
+    /// Id of the event. One that the tenant has is not changed, and must be the same.
     pub event_id: String,
     /// Topic of the event.
     pub topic: String,
@@ -243,6 +243,8 @@ pub enum Imported {
     TenantMissing,
     /// The tenant has no such destination.
     DestinationMissing,
-    /// The tenant has an event of this id that has no place for another delivery.
+    /// The tenant has an event of this id with another topic, other metadata or other bytes.
+    EventDiffers,
+    /// The tenant has this event, without a place for another delivery.
     NoPlace,
 }
