@@ -120,15 +120,6 @@ pub struct DeadLetterQuery {
     pub page: PageRequest,
 }
 
-/// How many dead letters a filter admits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DeadLetterCount {
-    /// So many.
-    pub count: u64,
-    /// The highest serial of all dead letters at that moment: what dies later has a higher one.
-    pub upper: i64,
-}
-
 /// Dead letters of one destination that ended in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterGroup {

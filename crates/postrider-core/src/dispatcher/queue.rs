@@ -203,7 +203,11 @@ impl<P> Queue<P> {
             latest.find(|(_, key)| may_go(*key)).copied()
         };
         let (others, replays) = self.classes.split_at(Class::Replay.index());
-        let (first, then) = if replays_first { (replays, others) } else { (others, replays) };
+        let (first, then) = if replays_first {
+            (replays, others)
+        } else {
+            (others, replays)
+        };
         let last = |classes: &[BTreeMap<_, _>]| classes.iter().filter_map(last_of).max();
         let (due, key) = last(first).or_else(|| last(then))?;
         self.remove(key, due)
@@ -295,7 +299,9 @@ mod tests {
                 false,
             );
         }
-        let gone = queue.evict(false, |key| key != DeliveryKey(3)).map(|w| w.delivery.key);
+        let gone = queue
+            .evict(false, |key| key != DeliveryKey(3))
+            .map(|w| w.delivery.key);
         assert_eq!(gone, Some(DeliveryKey(2)));
         assert_eq!(queue.len(), 2);
     }

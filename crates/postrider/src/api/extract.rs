@@ -27,8 +27,9 @@ pub(super) struct BodyLimit {
 impl BodyLimit {
     fn refusal(self) -> ApiError {
         let Self { max_bytes, setting } = self;
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request body too large")
-            .with_data(json!([format!("the body must have at most {max_bytes} bytes ({setting})")]))
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request body too large").with_data(json!([format!(
+            "the body must have at most {max_bytes} bytes ({setting})"
+        )]))
     }
 }
 

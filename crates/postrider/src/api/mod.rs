@@ -55,8 +55,8 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 
 use self::auth::ApiKeys;
-use self::extract::BodyLimit;
 pub use self::error::ApiError;
+use self::extract::BodyLimit;
 
 /// What the API is configured with.
 #[derive(Debug, Clone)]

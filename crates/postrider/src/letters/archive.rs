@@ -146,7 +146,12 @@ impl Archive {
         let probe = existing.join(format!(".postrider-probe-{}", std::process::id()));
         let mut options = OpenOptions::new();
         // Not `create_new`: one that a killed process of the same number left is no failure.
-        let written = options.write(true).create(true).truncate(true).mode(0o600).open(&probe);
+        let written = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&probe);
         written
             .and_then(|_| fs::remove_file(&probe))
             .map_err(|error| ArchiveError::Directory(dir.clone(), error))

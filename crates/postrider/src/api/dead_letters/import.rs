@@ -168,7 +168,10 @@ fn read(text: &[u8], max_data_bytes: usize, now: Timestamp) -> Result<ImportedLe
     let line = Line::read(text).map_err(|error| error.to_string())?;
     let mut faults = Vec::new();
     if line.tenant_id == operator::TENANT {
-        let text = format!("tenant_id {} is reserved for Postrider's own alerts", operator::TENANT);
+        let text = format!(
+            "tenant_id {} is reserved for Postrider's own alerts",
+            operator::TENANT
+        );
         faults.push(text);
     }
     check_event_id("event.id", &line.event.id, &mut faults);
@@ -293,7 +296,7 @@ mod tests {
             assert!(order.iter().enumerate().all(|(at, id)| **id == at.to_string()));
             parts.iter().map(Vec::len).collect()
         };
-        assert_eq!(sizes(Vec::new()), []);
+        assert!(sizes(Vec::new()).is_empty());
         assert_eq!(sizes((0..250).map(letter).collect()), [100, 100, 50]);
         let attempted = |attempts: usize| {
             move |id: usize| ImportedLetter {

@@ -52,7 +52,11 @@ pub(super) struct ShowArgs {
 }
 
 pub(super) fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let path = format!("/api/v1/dead-letters?{}{}", args.page.query(), args.filter.query());
+    let path = format!(
+        "/api/v1/dead-letters?{}{}",
+        args.page.query(),
+        args.filter.query()
+    );
     let answer = ask(&args.server, &path).context("list dead letters")?;
     if args.page.json {
         return Ok(say(&answer.to_string())?);

@@ -8,7 +8,7 @@ use postrider::clock::Clock;
 use postrider::letters::line::Line;
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::{Category, ErrorKind};
-use postrider_store::Store;
+use postrider_store::DeadLetters;
 use postrider_store::letter::{Imported, ImportedLetter};
 use postrider_store::record::{NewAttempt, Next};
 use serde_json::{Value, json};

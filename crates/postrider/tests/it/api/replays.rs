@@ -91,7 +91,10 @@ async fn a_replay_is_paused_resumed_and_canceled_but_not_after_its_end() {
     ] {
         server.advance(Duration::from_secs(3_600));
         let changed = server.post(&path(verb), "").await.expect(200);
-        assert_eq!((&changed["state"], &changed["eta_seconds"]), (&json!(state), &eta));
+        assert_eq!(
+            (&changed["state"], &changed["eta_seconds"]),
+            (&json!(state), &eta)
+        );
         assert!(changed.as_object().unwrap().contains_key("eta_seconds"));
     }
     let refused = server.post(&path("resume"), "").await.expect(409);

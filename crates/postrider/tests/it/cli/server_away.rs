@@ -22,7 +22,8 @@ fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<Vec<String>>
             asked.push(request.lines().next().unwrap_or_default().to_owned());
             if status > 0 {
                 let length = body.len();
-                let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+                let head =
+                    format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
                 stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
             }
         }
