@@ -185,6 +185,21 @@ pub enum RetentionKind {
     DeadLetters,
 }
 
+impl RetentionKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Events, Self::Attempts, Self::DeadLetters];
+
+    /// In metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Attempts => "attempts",
+            Self::DeadLetters => "dead_letters",
+        }
+    }
+}
+
 /// What a step of retention did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expired {

@@ -60,6 +60,8 @@ struct Scale {
     rate: u64,
     /// Of publishing while retention forgets, and while it does not.
     retention_seconds: u64,
+    /// How often each of the two runs.
+    retention_rounds: u64,
     /// Deliveries of a batch or a backlog.
     count: u64,
 }
@@ -84,6 +86,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
             latency_rounds: 2,
             rate: 200,
             retention_seconds: 10,
+            retention_rounds: 1,
             count: 10_000,
         }
     } else {
@@ -92,7 +95,8 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
             latency_seconds: 20,
             latency_rounds: 3,
             rate: 200,
-            retention_seconds: 40,
+            retention_seconds: 30,
+            retention_rounds: 2,
             count: 100_000,
         }
     };

@@ -11,7 +11,9 @@ use super::sink::{Silence, Sink};
 use crate::load::Latencies;
 
 /// Healthy destinations, which share the measured rate.
-const HEALTHY: u64 = 10;
+pub(super) const HEALTHY: u64 = 10;
+/// Other numbers of them, alone.
+const OTHERS: [u64; 2] = [1, 1_000];
 
 /// Who is beside the healthy ones. Each neighbour gets an event a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,8 @@ impl Beside {
 /// All runs with one neighbourhood.
 #[derive(Debug)]
 pub(super) struct Neighbours {
+    /// How many destinations share the measured rate.
+    pub(super) healthy: u64,
     pub(super) beside: Beside,
     pub(super) latencies: Latencies,
     /// The 99th percentile of each run, end to end, in milliseconds.
@@ -45,38 +49,55 @@ pub(super) struct Neighbours {
     pub(super) rss_mb: f64,
 }
 
-impl Bench {
-    /// Every neighbourhood, as often as the scale says, in turn.
-    pub(super) async fn neighbours(&self) -> Result<Vec<Neighbours>> {
-        let mut all = Beside::ALL.map(|beside| Neighbours {
+impl Neighbours {
+    fn new(healthy: u64, beside: Beside) -> Self {
+        Self {
+            healthy,
             beside,
             latencies: Latencies::default(),
             p99s: Vec::new(),
             rss_mb: 0.0,
-        });
-        for round in 1..=self.scale.latency_rounds {
+        }
+    }
+}
+
+impl Bench {
+    /// Every neighbourhood, as often as the scale says, in turn; then other numbers of destinations, once.
+    pub(super) async fn neighbours(&self) -> Result<Vec<Neighbours>> {
+        let mut all = Beside::ALL.map(|beside| Neighbours::new(HEALTHY, beside));
+        for _ in 0..self.scale.latency_rounds {
             for one in &mut all {
-                eprintln!(
-                    "latency at {}/s beside {:?}, run {round}",
-                    self.scale.rate, one.beside
-                );
-                let (latencies, rss_mb) = self.beside(one.beside).await?;
-                one.latencies.publish.extend(&latencies.publish);
-                one.latencies.end_to_end.extend(&latencies.end_to_end);
-                one.p99s.push(latencies.end_to_end.percentiles().p99);
-                one.rss_mb = one.rss_mb.max(rss_mb);
+                self.measure(one).await?;
             }
         }
-        Ok(all.into())
+        let mut all = Vec::from(all);
+        for healthy in OTHERS {
+            let mut one = Neighbours::new(healthy, Beside::Nobody);
+            self.measure(&mut one).await?;
+            all.push(one);
+        }
+        Ok(all)
     }
 
-    async fn beside(&self, beside: Beside) -> Result<(Latencies, f64)> {
+    async fn measure(&self, one: &mut Neighbours) -> Result<()> {
+        let Neighbours { healthy, beside, .. } = *one;
+        let (rate, run) = (self.scale.rate, one.p99s.len() + 1);
+        eprintln!("latency at {rate}/s to {healthy} beside {beside:?}, run {run}");
+        let (latencies, rss_mb) = self.beside(healthy, beside).await?;
+        one.latencies.publish.extend(&latencies.publish);
+        one.latencies.end_to_end.extend(&latencies.end_to_end);
+        one.p99s.push(latencies.end_to_end.percentiles().p99);
+        one.rss_mb = one.rss_mb.max(rss_mb);
+        Ok(())
+    }
+
+    async fn beside(&self, healthy: u64, beside: Beside) -> Result<(Latencies, f64)> {
         let silence = Silence::start().await?;
         let sink = Sink::start(&[]).await?;
         let server = Server::start(&self.folder, &[]).await?;
         let receiver = free_address()?.to_string();
         let url = format!("http://{receiver}/hook");
-        server.subscribe("t", HEALTHY, Some(&url)).await?;
+        server.subscribe("t", healthy, Some(&url)).await?;
         let (neighbours, url) = match beside {
             Beside::Nobody => (0, String::new()),
             Beside::Answering(count) => (count, sink.url()),
@@ -84,7 +105,7 @@ impl Bench {
         };
         server.subscribe("b", neighbours, Some(&url)).await?;
         let address = server.address.to_string();
-        let (healthy, neighbours) = (HEALTHY.to_string(), neighbours.to_string());
+        let (healthy, neighbours) = (healthy.to_string(), neighbours.to_string());
         let (rate, seconds) = (
             self.scale.rate.to_string(),
             self.scale.latency_seconds.to_string(),

@@ -1,73 +1,102 @@
-//! Publishing while retention forgets: the same load on two servers with the same history, one of which keeps it.
+//! Publishing at full load while retention forgets: the same load on copies of one history, of which one server keeps
+//! everything and the other forgets what is older than the least that can be kept.
 //!
-//! Both have as many old events, and wait until these are older than the least that can be kept.
+//! Both run several times, in turn, and their samples are taken together.
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use hyper::Method;
 use tokio::time::sleep;
 
-use super::scenario::{Bench, load, publish};
-use super::server::{KEY, Server, Setting, free_address};
-use crate::load::{Latencies, Samples};
+use super::scenario::{Bench, publish, rate};
+use super::server::{KEY, Server, Setting};
+use super::sink::Sink;
+use crate::load::{Client, Samples};
 
-/// Events that are old when the measurement begins.
+/// Events, each delivered to one of ten destinations, that are old when the measurement begins.
 pub(super) const OLD: u64 = 500_000;
-/// The least that retention keeps, and how much longer the servers wait.
+/// The least that retention keeps, and how much longer the history waits.
 const KEPT: &str = "1m";
 const AGEING: Duration = Duration::from_secs(63);
-/// Publishes a second, to ten destinations that answer at once.
-pub(super) const RATE: u64 = 1_000;
-const TENANTS: &str = "10";
+const TENANTS: u64 = 10;
 
-const KEEPS: [Setting; 1] = [("POSTRIDER_RETENTION__EVENTS", "off")];
-const FORGETS: [Setting; 1] = [("POSTRIDER_RETENTION__EVENTS", KEPT)];
+const KEEPS: [Setting; 2] = [
+    ("POSTRIDER_RETENTION__EVENTS", "off"),
+    ("POSTRIDER_RETENTION__ATTEMPTS", "off"),
+];
+const FORGETS: [Setting; 2] = [
+    ("POSTRIDER_RETENTION__EVENTS", KEPT),
+    ("POSTRIDER_RETENTION__ATTEMPTS", KEPT),
+];
 
-/// From due to answered.
+/// All runs of one kind.
+#[derive(Debug, Default)]
+pub(super) struct Aged {
+    /// From a publish to its answer.
+    pub(super) latencies: Samples,
+    /// Publishes a second of each run.
+    pub(super) rates: Vec<f64>,
+    /// Events and attempts that retention removed in all runs.
+    pub(super) removed: [u64; 2],
+}
+
+/// Nothing was forgotten, and what is old was.
 #[derive(Debug, Default)]
 pub(super) struct Forgetting {
-    /// Nothing was forgotten.
-    pub(super) keeps: Samples,
-    /// The old events were being forgotten.
-    pub(super) forgets: Samples,
+    pub(super) keeps: Aged,
+    pub(super) forgets: Aged,
 }
 
 impl Bench {
-    /// Both kinds, one after the other.
+    /// Makes the history, then runs both kinds in turn.
     pub(super) async fn forgetting(&self) -> Result<Forgetting> {
-        eprintln!("publish at {RATE}/s beside {OLD} old events");
-        let keeps = self.aged(&KEEPS).await?.publish;
-        eprintln!("publish at {RATE}/s while {OLD} old events are forgotten");
-        let forgets = self.aged(&FORGETS).await?.publish;
-        Ok(Forgetting { keeps, forgets })
+        eprintln!("a history of {OLD} events");
+        let sink = Sink::start(&[]).await?;
+        let mut history = Server::start(&self.folder, &KEEPS).await?;
+        history.subscribe("t", TENANTS, Some(&sink.url())).await?;
+        let (count, tenants) = (OLD.to_string(), TENANTS.to_string());
+        let arguments = ["--batch", "100", "--connections", "8", "--tenants", &tenants];
+        let arguments = [&arguments[..], &["--seconds", "300", "--count", &count]].concat();
+        let done = publish(&history, &arguments).await?.done;
+        ensure!(done >= OLD, "only {done} old events were published");
+        sink.until(done).await?;
+        sleep(AGEING).await;
+        history.kill().await?;
+        let mut forgetting = Forgetting::default();
+        for run in 1..=self.scale.retention_rounds {
+            eprintln!("publish at full load beside {OLD} old events, run {run}");
+            self.aged(&history.data(), &KEEPS, &mut forgetting.keeps).await?;
+            eprintln!("publish at full load while {OLD} old events are forgotten, run {run}");
+            self.aged(&history.data(), &FORGETS, &mut forgetting.forgets)
+                .await?;
+        }
+        ensure!(forgetting.keeps.removed == [0, 0], "what was to stay was removed");
+        ensure!(forgetting.forgets.removed[0] > 0, "nothing was removed");
+        Ok(forgetting)
     }
 
-    async fn aged(&self, settings: &[Setting]) -> Result<Latencies> {
-        let server = Server::start(&self.folder, settings).await?;
-        // Nobody subscribes to the old ones: retention removes events, not the results of deliveries.
-        server.subscribe("old", 1, None).await?;
-        let receiver = free_address()?.to_string();
-        let url = format!("http://{receiver}/hook");
-        let count = OLD.to_string();
-        let arguments = [
-            "--batch",
-            "100",
-            "--connections",
-            "8",
-            "--seconds",
-            "300",
-            "--count",
-            &count,
-        ];
-        let done = publish(&server, &arguments).await?.done;
-        ensure!(done >= OLD, "only {done} old events were published");
-        sleep(AGEING).await;
-        server.subscribe("t", 10, Some(&url)).await?;
-        let (address, rate) = (server.address.to_string(), RATE.to_string());
-        let seconds = self.scale.retention_seconds.to_string();
-        let mut arguments = vec!["latency", "--server", &address, "--key", KEY];
-        arguments.extend(["--listen", &receiver, "--rate", &rate, "--seconds", &seconds]);
-        arguments.extend(["--tenants", TENANTS]);
-        load(&arguments).await
+    async fn aged(&self, history: &Path, settings: &[Setting], aged: &mut Aged) -> Result<()> {
+        let server = Server::start_on_copy(&self.folder, history, settings).await?;
+        let (seconds, tenants) = (self.scale.retention_seconds.to_string(), TENANTS.to_string());
+        let published = publish(&server, &["--seconds", &seconds, "--tenants", &tenants]).await?;
+        aged.latencies.extend(&published.latencies);
+        aged.rates.push(rate(published.done, published.seconds));
+        for (sum, kind) in aged.removed.iter_mut().zip(["events", "attempts"]) {
+            *sum += removed(&server, kind).await?;
+        }
+        Ok(())
     }
+}
+
+/// What the server's metrics say that retention has removed.
+async fn removed(server: &Server, kind: &str) -> Result<u64> {
+    let mut client = Client::connect(server.address, Some(KEY)).await?;
+    let metrics = client.succeed(Method::GET, "/metrics", String::new()).await?;
+    let series = format!("postrider_retention_removed_total{{kind=\"{kind}\"}} ");
+    let metrics = String::from_utf8_lossy(&metrics);
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
+    let value = value.with_context(|| format!("the metrics do not have {series}"))?;
+    Ok(value.parse()?)
 }

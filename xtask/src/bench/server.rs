@@ -15,6 +15,8 @@ use super::proc_stat;
 use crate::load::Client;
 
 pub(super) const KEY: &str = "key-of-the-bench";
+/// The folder of its data.
+const DATA: &str = "data";
 const START: Duration = Duration::from_secs(30);
 
 /// The folder of release binaries.
@@ -46,6 +48,23 @@ impl Server {
     /// Starts on a fresh folder below `parent` (which is on a disk, unlike many a `/tmp`) and waits until it is ready.
     pub(super) async fn start(parent: &Path, settings: &[Setting]) -> Result<Self> {
         let folder = TempDir::with_prefix_in("data-", parent).context("failed to make a folder")?;
+        Self::start_in(folder, settings).await
+    }
+
+    /// The same with a copy of another server's data, which must not run.
+    pub(super) async fn start_on_copy(parent: &Path, data: &Path, settings: &[Setting]) -> Result<Self> {
+        let folder = TempDir::with_prefix_in("data-", parent).context("failed to make a folder")?;
+        let copy = folder.path().join(DATA);
+        std::fs::create_dir(&copy)?;
+        for entry in std::fs::read_dir(data)? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), copy.join(entry.file_name()))
+                .with_context(|| format!("failed to copy {}", entry.path().display()))?;
+        }
+        Self::start_in(folder, settings).await
+    }
+
+    async fn start_in(folder: TempDir, settings: &[Setting]) -> Result<Self> {
         let address = free_address()?;
         let settings = settings.to_vec();
         let child = spawn(address, &folder, &settings)?;
@@ -68,6 +87,11 @@ impl Server {
     pub(super) fn start_again(&mut self) -> Result<()> {
         self.child = spawn(self.address, &self.folder, &self.settings)?;
         Ok(())
+    }
+
+    /// Where its data is.
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.path().join(DATA)
     }
 
     /// CPU seconds since its start.
@@ -127,7 +151,7 @@ fn spawn(address: SocketAddr, folder: &TempDir, settings: &[Setting]) -> Result<
         // `dev` differs from `serve` only in defaults: here, that destinations may be on loopback.
         .args(["dev", "--api-key", KEY, "--listen", &address.to_string()])
         .args(["--log-level", "error", "--data-dir"])
-        .arg(folder.path().join("data"))
+        .arg(folder.path().join(DATA))
         .current_dir(folder.path())
         .envs(settings.iter().copied())
         .stdin(Stdio::null())

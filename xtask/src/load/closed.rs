@@ -1,4 +1,5 @@
-//! Closed loops: each connection sends the next request when the last one was answered. Measures throughput.
+//! Closed loops: each connection sends the next request when the last one was answered. Measures throughput, and latency
+//! at full load.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::client::{Client, data, event};
+use super::samples::Recorder;
 use super::{ServerArgs, Throughput};
+
+/// Latencies of the beginning are left out.
+pub(super) const WARM_UP: Duration = Duration::from_secs(3);
 
 /// Options of `load bare`.
 #[derive(Debug, Clone, Args)]
@@ -59,14 +64,14 @@ pub(crate) async fn bare(args: &BareArgs) -> Result<Throughput> {
         let body = body.clone();
         async move {
             let mut client = Client::connect(sink, None).await?;
-            let mut done = 0;
+            let mut ran = Ran::new()?;
             while Instant::now() < deadline {
-                let id = format!("evt_{connection:016x}{done:016x}");
+                let id = format!("evt_{connection:016x}{:016x}", ran.done);
                 let status = client.deliver(&id, body.clone()).await?;
                 ensure!(status == 200, "the sink answered {status}");
-                done += 1;
+                ran.done += 1;
             }
-            Ok(done)
+            Ok(ran)
         }
     })
     .await
@@ -74,7 +79,8 @@ pub(crate) async fn bare(args: &BareArgs) -> Result<Throughput> {
 
 /// Publishes until time or count is reached.
 pub(crate) async fn publish(args: &PublishArgs) -> Result<Throughput> {
-    let deadline = Instant::now() + Duration::from_secs(args.seconds);
+    let start = Instant::now();
+    let (warm, deadline) = (start + WARM_UP, start + Duration::from_secs(args.seconds));
     let next = Arc::new(AtomicU64::new(0));
     let PublishArgs {
         server,
@@ -87,7 +93,7 @@ pub(crate) async fn publish(args: &PublishArgs) -> Result<Throughput> {
         let (server, next) = (server.clone(), next.clone());
         async move {
             let mut client = Client::connect(server.server, Some(&server.key)).await?;
-            let mut done = 0;
+            let mut ran = Ran::new()?;
             while Instant::now() < deadline {
                 let first = next.fetch_add(batch, Ordering::Relaxed);
                 if first >= count {
@@ -96,29 +102,49 @@ pub(crate) async fn publish(args: &PublishArgs) -> Result<Throughput> {
                 let events: Vec<_> = (first..first + batch)
                     .map(|number| event(&format!("t{}", number % tenants), None, number))
                     .collect();
+                let asked = Instant::now();
                 client.publish(&events).await?;
-                done += batch;
+                if asked >= warm {
+                    ran.latencies.record(asked.elapsed())?;
+                }
+                ran.done += batch;
             }
-            Ok(done)
+            Ok(ran)
         }
     })
     .await
+}
+
+/// What one connection has done.
+struct Ran {
+    done: u64,
+    latencies: Recorder,
+}
+
+impl Ran {
+    fn new() -> Result<Self> {
+        let latencies = Recorder::new()?;
+        Ok(Self { done: 0, latencies })
+    }
 }
 
 /// Runs `work` once a connection; adds up what each has done.
 async fn repeat<F, W>(connections: usize, work: F) -> Result<Throughput>
 where
     F: Fn(usize) -> W,
-    W: Future<Output = Result<u64>> + Send + 'static,
+    W: Future<Output = Result<Ran>> + Send + 'static,
 {
     let start = Instant::now();
     let mut workers: JoinSet<_> = (0..connections).map(work).collect();
-    let mut done = 0;
+    let mut all = Ran::new()?;
     while let Some(worker) = workers.join_next().await {
-        done += worker??;
+        let ran = worker??;
+        all.done += ran.done;
+        all.latencies.add(&ran.latencies)?;
     }
     Ok(Throughput {
-        done,
+        done: all.done,
         seconds: start.elapsed().as_secs_f64(),
+        latencies: all.latencies.samples(),
     })
 }

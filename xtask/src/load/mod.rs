@@ -45,12 +45,15 @@ pub(crate) struct ServerArgs {
 }
 
 /// What `bare` and `publish` print.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Throughput {
     /// Requests answered, or events acknowledged.
     pub(crate) done: u64,
     /// From the first request to the last answer.
     pub(crate) seconds: f64,
+    /// From each request to its answer, without the first of [`closed::WARM_UP`]. Nothing is due at a fixed time here, so a
+    /// stall counts once for each connection.
+    pub(crate) latencies: Samples,
 }
 
 /// What `latency` prints.

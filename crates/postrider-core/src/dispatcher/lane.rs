@@ -252,7 +252,7 @@ impl<P: Payload> Lane<P> {
     /// Whether a read of the store should bring replays: not while they may not start, or enough of them are in memory, lest
     /// they stand before everything else.
     pub(super) fn wants_replays(&self, low_water: usize) -> bool {
-        self.replays.is_some() && self.queue.replays() < low_water
+        self.replays.is_some() && self.queue.replays() < low_water.div_ceil(2)
     }
 
     /// A read begins that brings no replays.
@@ -269,12 +269,12 @@ impl<P: Payload> Lane<P> {
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
-    /// Replays are no reason to wait with everything else.
+    /// Neither replays nor what is fresh are a reason to wait with the rest.
     pub(super) fn wants_refill(&self, low_water: usize, now: Timestamp) -> bool {
         match self.rest {
             Rest::InStore { earliest, not_before } => {
                 let nothing_due = self.next_due(now).is_none_or(|due| due > now);
-                let is_low = self.queue.len() - self.queue.replays() < low_water;
+                let is_low = self.queue.waiting() < low_water;
                 not_before <= now && (is_low || (nothing_due && earliest <= now))
             }
             Rest::None | Rest::Reading { .. } => false,
@@ -340,6 +340,7 @@ impl<P: Payload> Lane<P> {
             .replays
             .as_ref()
             .is_some_and(|limit| limit.state.next_at(now) <= now);
+        self.queue.age(now);
         let waiting = self.queue.pop_due(now, replays)?;
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
@@ -385,15 +386,13 @@ impl<P: Payload> Lane<P> {
         }
     }
 
-    /// Gives deliveries that are due last back to the store until the queue fits. Replays that may go keep up to half of it,
-    /// so that neither they nor everything else stands in the way of the other; those that are stopped keep none.
+    /// Gives deliveries back to the store until the queue fits.
     pub(super) fn trim(&mut self, capacity: usize) -> usize {
         let mut freed = 0;
         while self.queue.len() > capacity {
             let owned = &self.owned;
             let settled = |key| owned.get(&key).is_some_and(|o| o.unsettled == 0);
-            let replays_first = self.replays.is_none() || self.queue.replays() > capacity.div_ceil(2);
-            let Some(gone) = self.queue.evict(replays_first, settled) else {
+            let Some(gone) = self.queue.evict(capacity, self.replays.is_some(), settled) else {
                 break;
             };
             freed += gone.payload.as_ref().map_or(0, Payload::bytes);

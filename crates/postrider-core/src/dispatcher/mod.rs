@@ -425,6 +425,7 @@ impl<P: Payload> Dispatcher<P> {
         let bytes = payload.as_ref().map_or(0, Payload::bytes);
         let lane = self.lane(delivery.destination, now);
         let before = lane.queue.len();
+        lane.queue.age(now);
         lane.enqueue(Waiting { delivery, payload }, fresh);
         let freed = lane.trim(capacity);
         let after = lane.queue.len();

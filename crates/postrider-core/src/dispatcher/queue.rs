@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Duration;
 
 use crate::delivery::{PendingDelivery, Tier};
 use crate::id::DeliveryKey;
@@ -16,11 +17,11 @@ pub trait Payload: Clone {
 /// Why a delivery waits, which decides how it shares the lane. Live traffic never stands behind a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Just accepted.
+    /// Accepted within the last [`FRESH_TIME`].
     Fresh,
     /// A retry, scheduled or immediate.
     Retry,
-    /// A first attempt that was read from the store: it has waited for long.
+    /// A first attempt that has waited for longer, or was read from the store.
     Backlog,
     /// A retry of the slow schedule.
     LongTerm,
@@ -29,6 +30,9 @@ pub(super) enum Class {
 }
 
 const CLASSES: usize = 5;
+
+/// What has waited for longer than this is backlog, and stands before nothing that is younger.
+const FRESH_TIME: Duration = Duration::from_secs(10);
 
 /// Share of each class while several are due: of 19 starts, 8 are fresh and one is a replay.
 const WEIGHTS: [i32; CLASSES] = [8, 5, 4, 1, 1];
@@ -84,6 +88,22 @@ impl<P> Queue<P> {
     /// How many of them are replays.
     pub(super) fn replays(&self) -> usize {
         self.classes[Class::Replay.index()].len()
+    }
+
+    /// How many of them are neither replays nor fresh.
+    pub(super) fn waiting(&self) -> usize {
+        self.len - self.replays() - self.classes[Class::Fresh.index()].len()
+    }
+
+    /// What is not fresh any more becomes backlog.
+    pub(super) fn age(&mut self, now: Timestamp) {
+        let oldest = now.minus(FRESH_TIME);
+        while let Some(first) = self.classes[Class::Fresh.index()].first_entry()
+            && first.key().0 < oldest
+        {
+            let (at, waiting) = first.remove_entry();
+            self.classes[Class::Backlog.index()].insert(at, waiting);
+        }
     }
 
     pub(super) fn push(&mut self, waiting: Waiting<P>, fresh: bool) {
@@ -191,11 +211,12 @@ impl<P> Queue<P> {
         Some(found)
     }
 
-    /// Takes out the delivery that is due last among those that may go back to the store: among replays, or among all others,
-    /// as is said, and among the rest only if none of these may go.
+    /// Takes out a delivery that may go back to the store, the last due of its kind. Replays that may start have room for a
+    /// quarter of `capacity`, what is fresh for half of it; while both keep to that, the rest gives way.
     pub(super) fn evict(
         &mut self,
-        replays_first: bool,
+        capacity: usize,
+        replays_start: bool,
         may_go: impl Fn(DeliveryKey) -> bool,
     ) -> Option<Waiting<P>> {
         let last_of = |class: &BTreeMap<(Timestamp, DeliveryKey), _>| {
@@ -203,13 +224,17 @@ impl<P> Queue<P> {
             latest.find(|(_, key)| may_go(*key)).copied()
         };
         let (others, replays) = self.classes.split_at(Class::Replay.index());
-        let (first, then) = if replays_first {
-            (replays, others)
+        let (fresh, rest) = others.split_at(Class::Retry.index());
+        let order = if !replays_start || self.replays() > (capacity / 4).max(1) {
+            [replays, rest, fresh]
+        } else if fresh.iter().map(BTreeMap::len).sum::<usize>() > capacity / 2 {
+            [fresh, rest, replays]
         } else {
-            (others, replays)
+            [rest, replays, fresh]
         };
-        let last = |classes: &[BTreeMap<_, _>]| classes.iter().filter_map(last_of).max();
-        let (due, key) = last(first).or_else(|| last(then))?;
+        let (due, key) = order
+            .into_iter()
+            .find_map(|classes| classes.iter().filter_map(last_of).max())?;
         self.remove(key, due)
     }
 }
@@ -300,24 +325,55 @@ mod tests {
             );
         }
         let gone = queue
-            .evict(false, |key| key != DeliveryKey(3))
+            .evict(8, true, |key| key != DeliveryKey(3))
             .map(|w| w.delivery.key);
         assert_eq!(gone, Some(DeliveryKey(2)));
         assert_eq!(queue.len(), 2);
     }
 
     #[test]
-    fn eviction_takes_replays_first_or_last() {
-        for (replays_first, right) in [(true, [1, 2]), (false, [2, 1])] {
+    fn eviction_leaves_fresh_ones_half_of_the_room_and_replays_a_quarter() {
+        let full = || {
             let mut queue = Queue::new();
-            queue.push(waiting(1, |d| d.replayed = true), false);
-            queue.push(
-                waiting(2, |d| d.plan.due_at = NOW.plus(Duration::from_secs(9))),
-                true,
-            );
-            let evict = || queue.evict(replays_first, |_| true).map(|w| w.delivery.key.0);
-            let order: Vec<_> = std::iter::from_fn(evict).collect();
-            assert_eq!(order, right);
+            for n in 0..10 {
+                queue.push(waiting(n, |_| ()), true);
+                queue.push(waiting(10 + n, |_| ()), false);
+                queue.push(waiting(20 + n, |d| d.replayed = true), false);
+            }
+            queue
+        };
+        let evicted = |replays_start: bool| {
+            let mut queue = full();
+            let evict = || queue.evict(16, replays_start, |_| true).map(|w| w.delivery.key.0);
+            std::iter::from_fn(evict).collect::<Vec<_>>()
+        };
+        let down = |range: std::ops::Range<i64>| range.rev();
+        let right = down(24..30)
+            .chain(down(8..10))
+            .chain(down(10..20))
+            .chain(down(20..24))
+            .chain(down(0..8));
+        assert_eq!(evicted(true), right.collect::<Vec<_>>());
+        let right = down(20..30).chain(down(10..20)).chain(down(0..10));
+        assert_eq!(evicted(false), right.collect::<Vec<_>>(), "those that are stopped first");
+    }
+
+    #[test]
+    fn what_has_waited_for_ten_seconds_stands_before_nothing_fresh() {
+        let mut queue = Queue::new();
+        for n in 0..100 {
+            queue.push(waiting(n, |_| ()), true);
         }
+        let now = NOW.plus(Duration::from_millis(10_001));
+        for n in 1_000..1_100 {
+            queue.push(waiting(n, |d| d.plan.due_at = now), true);
+        }
+        queue.age(now);
+        assert_eq!(queue.waiting(), 100);
+        let taken: Vec<_> = (0..30)
+            .filter_map(|_| queue.pop_due(now, true).map(|w| w.delivery.key.0))
+            .collect();
+        let fresh = taken.iter().filter(|key| **key >= 1_000).count();
+        assert_eq!(fresh, 20, "8 of 12: {taken:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! A small HTTP client for the commands that talk to a running server: one request, one connection.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +19,14 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::options::Server;
+use super::output::complain;
 
 /// For a whole request, or between two pieces of a long answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Answers beyond this are refused.
 const MAX_ANSWER: usize = 64 << 20;
-/// A server that is away or says "not now" is asked again for so long: it may be restarting, or have a full queue.
+/// A server that is away or says "not now" is asked again, the last time after so long: it may be restarting, or have a full
+/// queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two such questions.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -89,6 +92,7 @@ pub fn get(server: &Server, path_and_query: &str) -> anyhow::Result<Value> {
 }
 
 /// Makes a request that may be made twice, again while the failure may pass, for a minute.
+/// It says so once.
 ///
 /// # Errors
 /// As [`request`] and [`Answer::json`], of the last try.
@@ -107,15 +111,31 @@ pub async fn ask_persistently(
     body: &[u8],
 ) -> anyhow::Result<Value> {
     let give_up = Instant::now() + PATIENCE;
+    let mut told = false;
     loop {
         let asked = ask(server, method.clone(), path_and_query, body.to_vec()).await;
-        let may_pass = asked.as_ref().map_or(true, |answer| answer.status >= 500);
+        let passes = match &asked {
+            Ok(answer) => matches!(answer.status, 502..=504),
+            Err(error) => may_pass(error),
+        };
         let answer = asked.and_then(|answer| answer.json());
-        if answer.is_ok() || !may_pass || Instant::now() >= give_up {
+        let Err(error) = &answer else { return answer };
+        if !passes || Instant::now() >= give_up {
             return answer;
+        }
+        if !std::mem::replace(&mut told, true) {
+            complain(&format!("waiting for up to {} s: {error:#}", PATIENCE.as_secs()));
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Whether a request that got no answer may get one later: not when its address, or whom it meets there, is wrong.
+fn may_pass(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let broken = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        broken.is_some_and(|kind| kind != io::ErrorKind::InvalidData) || cause.is::<hyper::Error>()
+    })
 }
 
 /// A value for a query or a path.
@@ -185,7 +205,9 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn address(server: &Server, path_and_query: &str) -> anyhow::Result<Url> {
     let base = server.url.trim_end_matches('/');
-    Url::parse(&format!("{base}{path_and_query}"))
+    let url = Url::parse(&format!("{base}{path_and_query}"));
+    url.ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
         .with_context(|| format!("read {base:?} as the server's address such as http://127.0.0.1:3333"))
 }
 
@@ -197,7 +219,10 @@ fn talk(server: &Server) -> String {
 async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::time::timeout(TIMEOUT, work)
         .await
-        .unwrap_or_else(|_| Err(anyhow!("it did not answer within {} s", TIMEOUT.as_secs())))
+        .unwrap_or_else(|_| {
+            let text = format!("it did not answer within {} s", TIMEOUT.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
+        })
 }
 
 async fn open(
@@ -225,14 +250,11 @@ async fn open(
         .header(header::AUTHORIZATION, format!("Bearer {api_key}"))
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))?;
-    match url.scheme() {
-        "http" => send(stream, request).await,
-        "https" => {
-            let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
-            send(tls()?.connect(name, stream).await?, request).await
-        }
-        other => Err(anyhow!("the scheme {other:?} is neither http nor https")),
+    if url.scheme() == "http" {
+        return send(stream, request).await;
     }
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
+    send(tls()?.connect(name, stream).await?, request).await
 }
 
 fn tls() -> anyhow::Result<tokio_rustls::TlsConnector> {

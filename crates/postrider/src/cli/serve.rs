@@ -292,6 +292,7 @@ fn work(
         store: Arc::clone(&parts.store),
         clock: Arc::clone(&parts.clock),
         health: parts.health.clone(),
+        metrics: Arc::clone(&parts.metrics),
         config: kept,
         stop: supervisor.stop.clone(),
     };

@@ -18,6 +18,7 @@ use super::archive::{Archive, ArchiveError, Compressor};
 use super::gather::{Gathered, Gatherer};
 use crate::clock::Clock;
 use crate::telemetry::health::{Health, WorkerState};
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::supervisor::stopped;
 
 /// Name of this part in `/healthz`.
@@ -60,6 +61,8 @@ pub struct Retention {
     pub clock: Arc<dyn Clock>,
     /// Where a round that fails is told.
     pub health: Health,
+    /// Where what is removed is counted.
+    pub metrics: Arc<Metrics>,
     /// How long things are kept.
     pub config: RetentionConfig,
     /// Becomes true when the process is to end.
@@ -217,6 +220,7 @@ impl Retention {
             match self.store.expire(kind, before, STEP).await {
                 Ok(expired) => {
                     removed += expired.removed;
+                    self.metrics.forgotten(kind, expired.removed);
                     if !expired.more {
                         break;
                     }

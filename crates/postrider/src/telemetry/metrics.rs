@@ -13,6 +13,7 @@ use postrider_core::delivery::DeadReason;
 use postrider_core::id::DestinationKey;
 use postrider_core::outcome::Category;
 use postrider_core::time::Timestamp;
+use postrider_store::letter::RetentionKind;
 use postrider_store::record::{Ended, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
@@ -66,6 +67,7 @@ pub struct Metrics {
     final_status: Family<ByLabel, Counter>,
     publishes: Family<ByLabel, Counter>,
     restarts: Family<ByLabel, Counter>,
+    forgotten: Family<ByLabel, Counter>,
     /// What protects receivers.
     pub protection: ProtectionMetrics,
     engine: EngineHandles,
@@ -143,6 +145,7 @@ impl Metrics {
             final_status: Family::default(),
             publishes: Family::default(),
             restarts: Family::default(),
+            forgotten: Family::default(),
             protection: ProtectionMetrics::default(),
             engine: EngineHandles::default(),
             store: StoreHandles::default(),
@@ -154,6 +157,9 @@ impl Metrics {
         }
         for published in [Published::Accepted, Published::Duplicate, Published::Refused] {
             drop(metrics.publishes.get_or_create(&[("result", published.as_str())]));
+        }
+        for kind in RetentionKind::ALL {
+            metrics.forgotten(kind, 0);
         }
         for kind in AlertKind::ALL {
             metrics.alerts_firing(*kind, 0);
@@ -194,6 +200,11 @@ impl Metrics {
             "worker_restarts",
             "Parts of the process that died and were started again",
             self.restarts.clone(),
+        );
+        self.add(
+            "retention_removed",
+            "Events, attempts and dead letters that retention removed because of their age",
+            self.forgotten.clone(),
         );
         self.add(
             "oldest_due_age_seconds",
@@ -323,6 +334,13 @@ impl Metrics {
     /// A part of the process died and is started again.
     pub fn worker_restarted(&self, worker: &'static str) {
         self.restarts.get_or_create(&[("worker", worker)]).inc();
+    }
+
+    /// Retention removed so many because of their age.
+    pub fn forgotten(&self, kind: RetentionKind, count: u64) {
+        self.forgotten
+            .get_or_create(&[("kind", kind.as_str())])
+            .inc_by(count);
     }
 
     /// What the engine holds now.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use postrider_core::breaker::{BreakerState, OpenKind};
 use postrider_core::delivery::WaitCause;
 use postrider_core::dispatcher::{Census, LaneView};
+use postrider_core::pulse::Vitals;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -18,6 +19,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 type ByLabel = [(&'static str, &'static str); 1];
+/// A value of a lane; `None` when there is nothing to say.
+type Read = fn(&LaneView) -> Option<f64>;
 
 /// What closed a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,34 +143,74 @@ fn by_destination(
     encoder: &mut DescriptorEncoder<'_>,
     lanes: &[(String, LaneView)],
 ) -> Result<(), std::fmt::Error> {
-    type Read = fn(&LaneView) -> i64;
-    let gauges: [(&str, &str, Read); 4] = [
+    let gauges: [(&str, &str, Read); 7] = [
         (
             "postrider_destination_breaker_state",
             "0 closed, 1 open, 2 half open",
-            |view| i64::from(view.breaker.code()),
+            |view| Some(f64::from(view.breaker.code())),
         ),
         (
             "postrider_destination_held",
             "1 while its receiver asked for a pause",
-            |view| i64::from(view.hold_until.is_some()),
+            |view| Some(f64::from(u8::from(view.hold_until.is_some()))),
         ),
         (
             "postrider_destination_window",
             "Requests to the destination that may be under way at once",
-            |view| i64::from(view.window),
+            |view| Some(f64::from(view.window)),
         ),
         (
             "postrider_destination_in_flight",
             "Requests to the destination that are under way",
-            |view| i64::from(view.in_flight),
+            |view| Some(f64::from(view.in_flight)),
+        ),
+        (
+            "postrider_destination_queued",
+            "Deliveries to the destination that wait in memory",
+            |view| u32::try_from(view.queued).ok().map(f64::from),
+        ),
+        (
+            "postrider_destination_consecutive_failures",
+            "Failures since the last success",
+            |view| Some(f64::from(view.failures)),
+        ),
+        (
+            "postrider_destination_failure_rate",
+            "Share of the recent attempts that failed, of 1",
+            |view| {
+                let Vitals {
+                    attempts, failures, ..
+                } = view.vitals;
+                (attempts > 0).then(|| f64::from(failures) / f64::from(attempts))
+            },
         ),
     ];
     for (name, help, read) in gauges {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (label, view) in lanes {
-            let labels = [("destination", label.as_str())];
-            metric.encode_family(&labels)?.encode_gauge(&read(view))?;
+            if let Some(value) = read(view) {
+                let labels = [("destination", label.as_str())];
+                metric.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+    }
+    latencies(encoder, lanes)
+}
+
+fn latencies(encoder: &mut DescriptorEncoder<'_>, lanes: &[(String, LaneView)]) -> Result<(), std::fmt::Error> {
+    let mut metric = encoder.encode_descriptor(
+        "postrider_destination_latency_seconds",
+        "Latency of the recent attempts: so much of them, of 1, took at most so long",
+        None,
+        MetricType::Gauge,
+    )?;
+    for (label, view) in lanes {
+        let Vitals { p50, p95, p99, .. } = view.vitals;
+        for (quantile, latency) in [("0.5", p50), ("0.95", p95), ("0.99", p99)] {
+            if let Some(latency) = latency {
+                let labels = [("destination", label.as_str()), ("quantile", quantile)];
+                metric.encode_family(&labels)?.encode_gauge(&latency.as_secs_f64())?;
+            }
         }
     }
     Ok(())

@@ -72,16 +72,22 @@ pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Twice is like once: what is gone is gone, and what died later is not meant.
-fn purge(server: &Server, filter: &Map<String, Value>, dry_run: bool, upto: &Value) -> anyhow::Result<Value> {
+/// With `upto` twice is like once: what is gone is gone, and what died later is not meant. Without it the server chooses, so
+/// that a second request would mean more than the first.
+fn purge(
+    server: &Server,
+    filter: &Map<String, Value>,
+    dry_run: bool,
+    upto: &Value,
+) -> anyhow::Result<Value> {
     let mut body = filter.clone();
     body.insert("dry_run".to_owned(), dry_run.into());
     body.insert("upto".to_owned(), upto.clone());
     let body = Value::from(body).to_string();
-    client::persist(
-        server,
-        &Method::POST,
-        "/api/v1/dead-letters/purge",
-        body.as_bytes(),
-    )
+    let path = "/api/v1/dead-letters/purge";
+    if upto.is_null() {
+        client::request(server, Method::POST, path, body.into_bytes())?.json()
+    } else {
+        client::persist(server, &Method::POST, path, body.as_bytes())
+    }
 }

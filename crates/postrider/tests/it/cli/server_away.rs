@@ -99,3 +99,30 @@ fn nothing_to_replay_is_said() {
         server.join().unwrap();
     }
 }
+
+#[test]
+fn a_purge_goes_on_after_a_restart_with_what_it_meant_at_first() {
+    let folder = Folder::new();
+    let step = r#"{"purged":3,"remaining":2,"upto":"7"}"#;
+    let last = r#"{"purged":2,"remaining":0,"upto":"7"}"#;
+    let (url, server) = scripted(&[(200, step), BUSY, (200, last)]);
+    let ended = run(&folder, &url, &["dead-letters", "purge", "--all", "--yes"]);
+    assert_eq!((ended.code, ended.stdout.trim()), (Some(0), "5 dead letters deleted"), "{ended:?}");
+    assert!(ended.stderr.contains("waiting for up to 60 s"), "{ended:?}");
+    server.join().unwrap();
+    let (url, server) = scripted(&[BUSY]);
+    let ended = run(&folder, &url, &["dead-letters", "purge", "--all", "--yes"]);
+    assert_eq!(ended.code, Some(1), "a second request could mean more: {ended:?}");
+    assert_eq!(server.join().unwrap().len(), 1);
+}
+
+#[test]
+fn a_wrong_address_is_told_at_once() {
+    let folder = Folder::new();
+    folder.file("letters.jsonl", "{}\n");
+    for url in ["foo", "ftp://127.0.0.1:1", "http://"] {
+        let ended = run(&folder, url, &["dead-letters", "import", "letters.jsonl"]);
+        assert_eq!(ended.code, Some(1), "{url}: {ended:?}");
+        assert!(!ended.stderr.contains("waiting"), "{url}: {ended:?}");
+    }
+}

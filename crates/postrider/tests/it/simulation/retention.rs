@@ -11,6 +11,7 @@ use postrider::letters::archive::{Archive, lines};
 use postrider::letters::line::Line;
 use postrider::letters::retention::{Retention, RetentionConfig};
 use postrider::telemetry::health::WorkerState;
+use postrider::telemetry::metrics::Metrics;
 use postrider_core::breaker::BreakerConfig;
 use postrider_core::delivery::DeliveryStatus;
 use postrider_core::dispatcher::DispatcherConfig;
@@ -45,6 +46,7 @@ fn retention(world: &World, archive: Option<Archive>) -> (JoinHandle<()>, watch:
         store: Arc::clone(&world.store),
         clock: Arc::clone(&world.clock),
         health: world.health.clone(),
+        metrics: Arc::new(Metrics::default()),
         config: RetentionConfig {
             events: Some(HOUR),
             attempts: Some(HOUR),
