@@ -87,10 +87,7 @@ fn a_replay_that_is_due_goes_although_retries_of_later_fill_the_lane() {
     dispatcher.rescheduled(replayed(100), START);
     let started = started(dispatcher.next_action(START)).map(|delivery| delivery.key.0);
     assert_eq!(started, Some(100));
-    assert!(
-        dispatcher.next_action(START).is_none(),
-        "and the store is not read over and over"
-    );
+    assert!(dispatcher.next_action(START).is_none(), "and the store is not read over and over");
 }
 
 #[test]

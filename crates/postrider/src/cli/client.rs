@@ -96,7 +96,12 @@ pub fn get(server: &Server, path_and_query: &str) -> anyhow::Result<Value> {
 ///
 /// # Errors
 /// As [`request`] and [`Answer::json`], of the last try.
-pub fn persist(server: &Server, method: &Method, path_and_query: &str, body: &[u8]) -> anyhow::Result<Value> {
+pub fn persist(
+    server: &Server,
+    method: &Method,
+    path_and_query: &str,
+    body: &[u8],
+) -> anyhow::Result<Value> {
     runtime()?.block_on(ask_persistently(server, method, path_and_query, body))
 }
 
