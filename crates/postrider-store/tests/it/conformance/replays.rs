@@ -1,20 +1,20 @@
 //! Replays: dead letters made pending again, a few at a time, each once.
 
-use postrider_core::delivery::{DeadReason, DeliveryStatus, Plan, Progress};
+use postrider_core::delivery::{Plan, Progress};
 use postrider_core::id::{DestinationKey, ReplayKey};
 use postrider_core::replay::{ReplayConfig, ReplayState};
 use postrider_store::Store;
 use postrider_store::letter::{DeadLetterFilter, Withdrawn};
-use postrider_store::record::{DueQuery, Next, Retried};
+use postrider_store::record::{DueQuery, Next};
 use postrider_store::replay::{
     Replay, ReplayChanged, ReplayCreated, ReplayPreview, ReplayProgress, ReplayQuery, ReplayScope,
     ReplaySpec, ReplayStep, ReplayStepped,
 };
 
-use super::listing::{NEWEST, texts};
+use super::listing::NEWEST;
 use super::{
-    Harness, NOW, at, bury, context, create, death, delivery_id, event, letters, newest_pending, pending,
-    publish, settle, settlement, tenant,
+    Harness, at, bury, create, death, delivery_id, letters, newest_pending, pending, settle, settlement,
+    tenant,
 };
 
 pub(super) fn everything() -> ReplaySpec {

@@ -296,7 +296,7 @@ mod tests {
             assert!(order.iter().enumerate().all(|(at, id)| **id == at.to_string()));
             parts.iter().map(Vec::len).collect()
         };
-        assert!(sizes(Vec::new()).is_empty());
+        assert_eq!(sizes(Vec::new()), [0; 0]);
         assert_eq!(sizes((0..250).map(letter).collect()), [100, 100, 50]);
         let attempted = |attempts: usize| {
             move |id: usize| ImportedLetter {
