@@ -20,6 +20,8 @@ const OTHERS: [u64; 2] = [1, 1_000];
 pub(super) enum Beside {
     /// Nobody.
     Nobody,
+    /// So many tenants that get the same events as the next, and have no destination: what others are compared with.
+    Unsubscribed(u64),
     /// So many that answer at once: the same work for the server's store as the next, without its trouble.
     Answering(u64),
     /// So many that accept connections and never answer; a request to them ends at its timeout of 15 s.
@@ -27,9 +29,10 @@ pub(super) enum Beside {
 }
 
 impl Beside {
-    /// What is measured, the one that others are compared with first.
-    pub(super) const ALL: [Self; 4] = [
+    /// What is measured.
+    pub(super) const ALL: [Self; 5] = [
         Self::Nobody,
+        Self::Unsubscribed(100),
         Self::Answering(100),
         Self::Hanging(1),
         Self::Hanging(100),
@@ -99,11 +102,12 @@ impl Bench {
         let url = format!("http://{receiver}/hook");
         server.subscribe("t", healthy, Some(&url)).await?;
         let (neighbours, url) = match beside {
-            Beside::Nobody => (0, String::new()),
-            Beside::Answering(count) => (count, sink.url()),
-            Beside::Hanging(count) => (count, silence.url()),
+            Beside::Nobody => (0, None),
+            Beside::Unsubscribed(count) => (count, None),
+            Beside::Answering(count) => (count, Some(sink.url())),
+            Beside::Hanging(count) => (count, Some(silence.url())),
         };
-        server.subscribe("b", neighbours, Some(&url)).await?;
+        server.subscribe("b", neighbours, url.as_deref()).await?;
         let address = server.address.to_string();
         let (healthy, neighbours) = (healthy.to_string(), neighbours.to_string());
         let (rate, seconds) = (

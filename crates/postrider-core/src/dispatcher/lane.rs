@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::queue::{Payload, Queue, Waiting};
+use super::queue::{FRESH_TIME, Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
 use crate::id::{DeliveryKey, DestinationKey, TenantKey};
@@ -269,12 +269,14 @@ impl<P: Payload> Lane<P> {
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
-    /// Neither replays nor what is fresh are a reason to wait with the rest.
+    /// Neither replays nor what is fresh are a reason to wait with an old backlog.
     pub(super) fn wants_refill(&self, low_water: usize, now: Timestamp) -> bool {
         match self.rest {
             Rest::InStore { earliest, not_before } => {
                 let nothing_due = self.next_due(now).is_none_or(|due| due > now);
-                let is_low = self.queue.waiting() < low_water;
+                let held = self.queue.len() - self.queue.replays();
+                let has_backlog = earliest < now.minus(FRESH_TIME);
+                let is_low = held < low_water || (has_backlog && self.queue.waiting() < low_water);
                 not_before <= now && (is_low || (nothing_due && earliest <= now))
             }
             Rest::None | Rest::Reading { .. } => false,

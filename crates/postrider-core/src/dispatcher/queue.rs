@@ -32,7 +32,7 @@ pub(super) enum Class {
 const CLASSES: usize = 5;
 
 /// What has waited for longer than this is backlog, and stands before nothing that is younger.
-const FRESH_TIME: Duration = Duration::from_secs(10);
+pub(super) const FRESH_TIME: Duration = Duration::from_secs(10);
 
 /// Share of each class while several are due: of 19 starts, 8 are fresh and one is a replay.
 const WEIGHTS: [i32; CLASSES] = [8, 5, 4, 1, 1];
@@ -355,7 +355,11 @@ mod tests {
             .chain(down(0..8));
         assert_eq!(evicted(true), right.collect::<Vec<_>>());
         let right = down(20..30).chain(down(10..20)).chain(down(0..10));
-        assert_eq!(evicted(false), right.collect::<Vec<_>>(), "those that are stopped first");
+        assert_eq!(
+            evicted(false),
+            right.collect::<Vec<_>>(),
+            "those that are stopped first"
+        );
     }
 
     #[test]

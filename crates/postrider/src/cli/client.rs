@@ -96,12 +96,7 @@ pub fn get(server: &Server, path_and_query: &str) -> anyhow::Result<Value> {
 ///
 /// # Errors
 /// As [`request`] and [`Answer::json`], of the last try.
-pub fn persist(
-    server: &Server,
-    method: &Method,
-    path_and_query: &str,
-    body: &[u8],
-) -> anyhow::Result<Value> {
+pub fn persist(server: &Server, method: &Method, path_and_query: &str, body: &[u8]) -> anyhow::Result<Value> {
     runtime()?.block_on(ask_persistently(server, method, path_and_query, body))
 }
 
@@ -210,10 +205,15 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn address(server: &Server, path_and_query: &str) -> anyhow::Result<Url> {
     let base = server.url.trim_end_matches('/');
-    let url = Url::parse(&format!("{base}{path_and_query}"));
-    url.ok()
-        .filter(|url| matches!(url.scheme(), "http" | "https"))
-        .with_context(|| format!("read {base:?} as the server's address such as http://127.0.0.1:3333"))
+    let is_http = |url: &Url| matches!(url.scheme(), "http" | "https");
+    Url::parse(&server.url)
+        .ok()
+        .filter(is_http)
+        .and_then(|_| Url::parse(&format!("{base}{path_and_query}")).ok())
+        .with_context(|| {
+            let text = "as the server's address such as http://127.0.0.1:3333";
+            format!("read {:?} {text}", server.url)
+        })
 }
 
 fn talk(server: &Server) -> String {
@@ -222,12 +222,10 @@ fn talk(server: &Server) -> String {
 }
 
 async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::time::timeout(TIMEOUT, work)
-        .await
-        .unwrap_or_else(|_| {
-            let text = format!("it did not answer within {} s", TIMEOUT.as_secs());
-            Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
-        })
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| {
+        let text = format!("it did not answer within {} s", TIMEOUT.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
+    })
 }
 
 async fn open(

@@ -519,6 +519,7 @@ mod tests {
         ] {
             shows(&text, line);
         }
+        assert!(!text.contains("0.99"), "no value is not 0: {text}");
     }
 
     #[test]
@@ -611,6 +612,7 @@ mod tests {
         use postrider_core::breaker::OpenKind;
         use postrider_core::delivery::WaitCause;
         use postrider_core::dispatcher::{Census, Dispatcher, DispatcherConfig, Payload};
+        use postrider_core::pulse::Vitals;
 
         use crate::telemetry::protection::Closed;
 
@@ -632,8 +634,16 @@ mod tests {
             !unknown.contains("postrider_destinations"),
             "nothing is known without the engine"
         );
-        let view =
+        let mut view =
             Dispatcher::<Nothing>::new(DispatcherConfig::default()).view(DestinationKey(7), Timestamp::EPOCH);
+        view.failures = 3;
+        view.vitals = Vitals {
+            attempts: 4,
+            failures: 1,
+            p50: Some(Duration::from_millis(20)),
+            p95: Some(Duration::from_millis(250)),
+            p99: None,
+        };
         let census = Census {
             breakers: [5, 2, 1],
             held: 3,
@@ -653,10 +663,15 @@ mod tests {
             r#"postrider_destinations{breaker_state="open"} 2"#,
             r#"postrider_destinations{breaker_state="half_open"} 1"#,
             "postrider_destinations_held 3",
-            r#"postrider_destination_breaker_state{destination="des_7"} 0"#,
-            r#"postrider_destination_held{destination="des_7"} 0"#,
-            r#"postrider_destination_window{destination="des_7"} 4"#,
-            r#"postrider_destination_in_flight{destination="des_7"} 0"#,
+            r#"postrider_destination_breaker_state{destination="des_7"} 0.0"#,
+            r#"postrider_destination_held{destination="des_7"} 0.0"#,
+            r#"postrider_destination_window{destination="des_7"} 4.0"#,
+            r#"postrider_destination_in_flight{destination="des_7"} 0.0"#,
+            r#"postrider_destination_queued{destination="des_7"} 0.0"#,
+            r#"postrider_destination_consecutive_failures{destination="des_7"} 3.0"#,
+            r#"postrider_destination_failure_rate{destination="des_7"} 0.25"#,
+            r#"postrider_destination_latency_seconds{destination="des_7",quantile="0.5"} 0.02"#,
+            r#"postrider_destination_latency_seconds{destination="des_7",quantile="0.95"} 0.25"#,
         ] {
             shows(&text, line);
         }

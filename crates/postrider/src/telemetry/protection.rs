@@ -197,7 +197,10 @@ fn by_destination(
     latencies(encoder, lanes)
 }
 
-fn latencies(encoder: &mut DescriptorEncoder<'_>, lanes: &[(String, LaneView)]) -> Result<(), std::fmt::Error> {
+fn latencies(
+    encoder: &mut DescriptorEncoder<'_>,
+    lanes: &[(String, LaneView)],
+) -> Result<(), std::fmt::Error> {
     let mut metric = encoder.encode_descriptor(
         "postrider_destination_latency_seconds",
         "Latency of the recent attempts: so much of them, of 1, took at most so long",
@@ -209,7 +212,9 @@ fn latencies(encoder: &mut DescriptorEncoder<'_>, lanes: &[(String, LaneView)]) 
         for (quantile, latency) in [("0.5", p50), ("0.95", p95), ("0.99", p99)] {
             if let Some(latency) = latency {
                 let labels = [("destination", label.as_str()), ("quantile", quantile)];
-                metric.encode_family(&labels)?.encode_gauge(&latency.as_secs_f64())?;
+                metric
+                    .encode_family(&labels)?
+                    .encode_gauge(&latency.as_secs_f64())?;
             }
         }
     }

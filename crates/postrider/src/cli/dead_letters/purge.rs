@@ -74,12 +74,7 @@ pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
 
 /// With `upto` twice is like once: what is gone is gone, and what died later is not meant. Without it the server chooses, so
 /// that a second request would mean more than the first.
-fn purge(
-    server: &Server,
-    filter: &Map<String, Value>,
-    dry_run: bool,
-    upto: &Value,
-) -> anyhow::Result<Value> {
+fn purge(server: &Server, filter: &Map<String, Value>, dry_run: bool, upto: &Value) -> anyhow::Result<Value> {
     let mut body = filter.clone();
     body.insert("dry_run".to_owned(), dry_run.into());
     body.insert("upto".to_owned(), upto.clone());

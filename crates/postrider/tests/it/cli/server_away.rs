@@ -107,7 +107,11 @@ fn a_purge_goes_on_after_a_restart_with_what_it_meant_at_first() {
     let last = r#"{"purged":2,"remaining":0,"upto":"7"}"#;
     let (url, server) = scripted(&[(200, step), BUSY, (200, last)]);
     let ended = run(&folder, &url, &["dead-letters", "purge", "--all", "--yes"]);
-    assert_eq!((ended.code, ended.stdout.trim()), (Some(0), "5 dead letters deleted"), "{ended:?}");
+    assert_eq!(
+        (ended.code, ended.stdout.trim()),
+        (Some(0), "5 dead letters deleted"),
+        "{ended:?}"
+    );
     assert!(ended.stderr.contains("waiting for up to 60 s"), "{ended:?}");
     server.join().unwrap();
     let (url, server) = scripted(&[BUSY]);

@@ -84,6 +84,43 @@ async fn somebody_can_close_a_breaker() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_live_event_does_not_stand_behind_an_old_backlog() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let out = Behaviour::Out(500, Duration::from_secs(60));
+    let back = world.destination("back", out, None).await;
+    let edit = |record: &mut postrider_store::record::Destination| {
+        let limit = ("rate_limit_per_second".to_owned(), "50".to_owned());
+        record.config.extend([limit]);
+        Vec::new()
+    };
+    let now = world.clock.now();
+    world.directory.change(TENANT, "back", now, edit).await.unwrap();
+    world.publish(&[back], 5_000).await;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    world.control().reset(back).await.unwrap();
+    // While the backlog takes 100 s at 50 a second, four events a second come in.
+    let began = world.clock.now();
+    for _ in 0..200 {
+        world.publish(&[back], 1).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    let pending = world.statuses().await[&DeliveryStatus::Pending];
+    assert!(
+        (1_000..4_000).contains(&pending),
+        "{pending} of the backlog are left"
+    );
+    let live: Vec<_> = world
+        .seen(back)
+        .iter()
+        .filter(|seen| seen.delivery.created_at() >= began)
+        .map(|seen| seen.at.since(seen.delivery.created_at()))
+        .collect();
+    let longest = live.iter().max().unwrap();
+    assert!(live.len() >= 199, "{} went out", live.len());
+    assert!(*longest <= Duration::from_millis(100), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_limit_of_ten_a_second_is_never_more_than_eleven_in_any_second() {
     let world = World::new(1, EngineConfig::default()).await;
     let limited = world
