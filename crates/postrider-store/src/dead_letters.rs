@@ -7,8 +7,8 @@ use postrider_core::time::Timestamp;
 
 use crate::error::StoreError;
 use crate::letter::{
-    DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
-    DeadLetterQuery, Expired, Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
+    DeadContext, DeadLetter, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup, DeadLetterQuery, Expired,
+    Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
 };
 use crate::page::Page;
 use crate::replay::{
@@ -21,14 +21,10 @@ use crate::replay::{
 pub trait DeadLetters: Send + Sync + 'static {
     /// A page of dead letters.
     async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, StoreError>;
-    /// How many there are with a serial up to `upper` ([`i64::MAX`] for all), and up to which serial. Without another filter
-    /// than tenants and destinations it reads an index only, however many there are; with one it looks at each, and may
-    /// be [`StoreError::TooSlow`].
-    async fn count_dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-        upper: i64,
-    ) -> Result<DeadLetterCount, StoreError>;
+    /// How many there are with a serial up to `upper` ([`i64::MAX`] for all). Without another filter than tenants and
+    /// destinations it reads an index only, however many there are; with one it looks at each, and may be
+    /// [`StoreError::TooSlow`].
+    async fn count_dead_letters(&self, filter: DeadLetterFilter, upper: i64) -> Result<u64, StoreError>;
     /// The highest serial of all dead letters, 0 when there are none: what dies later has a higher one. At once, however
     /// many there are.
     async fn last_dead_letter(&self) -> Result<i64, StoreError>;
@@ -43,7 +39,7 @@ pub trait DeadLetters: Send + Sync + 'static {
     /// What was in force when a delivery died; `None` when it is no longer kept.
     async fn dead_context(&self, key: ContextKey) -> Result<Option<DeadContext>, StoreError>;
     /// Removes dead letters that a filter admits, with their deliveries and attempts: at most `limit` of those with a serial
-    /// after `after` and up to `upper` (see [`DeadLetterCount`]). Repeated from [`Purged::next`], it removes what
+    /// after `after` and up to `upper` (see [`Self::last_dead_letter`]). Repeated from [`Purged::next`], it removes what
     /// there was when it began. Their events stay until retention takes them.
     async fn purge_dead_letters(
         &self,

@@ -120,15 +120,6 @@ pub struct DeadLetterQuery {
     pub page: PageRequest,
 }
 
-/// How many dead letters a filter admits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DeadLetterCount {
-    /// So many.
-    pub count: u64,
-    /// The highest serial of all dead letters at that moment: what dies later has a higher one.
-    pub upper: i64,
-}
-
 /// Dead letters of one destination that ended in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterGroup {
@@ -225,7 +216,7 @@ pub struct ImportedLetter {
     pub tenant_id: String,
     /// Public id of the destination, which must exist.
     pub destination_id: String,
-    /// Id of the event. One that the tenant has is not changed.
+    /// Id of the event. One that the tenant has is not changed, and must be the same.
     pub event_id: String,
     /// Topic of the event.
     pub topic: String,
@@ -258,6 +249,8 @@ pub enum Imported {
     TenantMissing,
     /// The tenant has no such destination.
     DestinationMissing,
-    /// The tenant has an event of this id that has no place for another delivery.
+    /// The tenant has an event of this id with another topic, other metadata or other bytes.
+    EventDiffers,
+    /// The tenant has this event, without a place for another delivery.
     NoPlace,
 }

@@ -78,6 +78,15 @@ impl ReplayProgress {
     }
 }
 
+/// What is left of a replay at its slowest destinations: they go side by side, so it ends with the last of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplayRest {
+    /// Deliveries left at the destination with most of them.
+    pub most: u64,
+    /// The most deliveries left at any for each thousand that it has done; 0 while none has done one.
+    pub most_per_thousand_done: u64,
+}
+
 /// A replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
@@ -91,6 +100,8 @@ pub struct Replay {
     pub state: ReplayState,
     /// All destinations together.
     pub progress: ReplayProgress,
+    /// Where it is behind.
+    pub rest: ReplayRest,
     /// When it was created.
     pub created_at: Timestamp,
     /// When its state last changed.

@@ -11,8 +11,8 @@ use super::{SqliteStore, read, write};
 use crate::DeadLetters;
 use crate::error::StoreError;
 use crate::letter::{
-    DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
-    DeadLetterQuery, Expired, Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
+    DeadContext, DeadLetter, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup, DeadLetterQuery, Expired,
+    Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
 };
 use crate::page::Page;
 use crate::replay::{
@@ -29,11 +29,7 @@ impl DeadLetters for SqliteStore {
             .await
     }
 
-    async fn count_dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-        upper: i64,
-    ) -> Result<DeadLetterCount, StoreError> {
+    async fn count_dead_letters(&self, filter: DeadLetterFilter, upper: i64) -> Result<u64, StoreError> {
         let ids = self.ids.clone();
         self.readers
             .run(move |conn| read::letters::count(conn, &ids, &filter, upper))

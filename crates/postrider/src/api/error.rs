@@ -26,7 +26,8 @@ pub struct ApiError {
     cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// On an answer whose cause went to the log, so that no second line says the same.
+/// On an answer whose cause went to the log, or was counted there as one more of its kind, so that no second line says the
+/// same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CauseLogged;
 
@@ -112,7 +113,7 @@ impl ApiError {
                 status = self.status.as_u16(),
                 message = &*self.message,
                 cause = &**cause as &dyn Error,
-                untold,
+                untold = (untold > 0).then_some(untold),
                 "failed to answer a request"
             );
         }

@@ -14,8 +14,10 @@ use super::error::ApiError;
 
 /// What is said of an instant of another time.
 pub(super) const OUT_OF_RANGE: &str = "must lie in the years 1970 to 9999";
-/// What is said of an empty value where an absent one admits everything: it comes from a variable that was not set.
-pub(super) const EMPTY: &str = "must not be empty; leave it out to admit all";
+/// What is said of an empty value where an absent one says something else: it comes from a variable that was not set.
+const EMPTY: &str = "must not be empty";
+/// The same where an absent one admits everything.
+pub(super) const EMPTY_FILTER: &str = "must not be empty; leave it out to admit all";
 /// Levels of nesting that a published document may have.
 const MAX_DEPTH: usize = 100;
 
@@ -102,11 +104,26 @@ impl<'a> Sent<'a> {
         typed(self.value()?, field, "true or false", faults)
     }
 
+    /// A text where an absent field has a meaning: `null` counts as absent, `""` is refused.
+    pub(super) fn filled_text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
+        self.not_empty(field, EMPTY, faults)
+    }
+
+    /// An instant where an absent field has a meaning: `null` counts as absent, `""` is refused.
+    pub(super) fn filled_instant(self, field: &str, faults: &mut Vec<String>) -> Option<Timestamp> {
+        let text = self.filled_text(field, faults)?;
+        instant(&text, field, faults)
+    }
+
     /// A text where an absent field admits everything: `null` counts as absent, `""` is refused.
     pub(super) fn narrowing_text(self, field: &str, faults: &mut Vec<String>) -> Option<String> {
+        self.not_empty(field, EMPTY_FILTER, faults)
+    }
+
+    fn not_empty(self, field: &str, fault: &str, faults: &mut Vec<String>) -> Option<String> {
         let text = self.whole_text(field, faults)?;
         if text.is_empty() {
-            faults.push(format!("{field} {EMPTY}"));
+            faults.push(format!("{field} {fault}"));
             return None;
         }
         Some(text)
@@ -155,7 +172,7 @@ impl<'a> Sent<'a> {
             })
             .collect();
         if texts.is_empty() || texts.iter().any(String::is_empty) {
-            faults.push(format!("{field} {EMPTY}"));
+            faults.push(format!("{field} {EMPTY_FILTER}"));
         }
         texts
     }

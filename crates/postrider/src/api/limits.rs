@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use postrider_core::header::CustomHeaders;
+
 use super::json::Sent;
 
 const MAX_ID_BYTES: usize = 255;
@@ -105,5 +107,13 @@ pub(super) fn check_metadata(field: &str, metadata: &BTreeMap<String, String>, f
         {
             faults.push(format!("{field}.{key} must not have control characters"));
         }
+    }
+}
+
+/// Metadata of an event are sent as headers: what of them could only be left out then.
+pub(super) fn check_sendable(field: &str, metadata: &BTreeMap<String, String>, faults: &mut Vec<String>) {
+    for (key, fault) in CustomHeaders::faults_of_event(metadata) {
+        let key = key.map_or_else(String::new, |key| format!(".{key}"));
+        faults.push(format!("{field}{key} {fault}"));
     }
 }

@@ -1,7 +1,8 @@
 //! The HTTP API under `/api/v1`: what an application and its operators ask of Postrider.
 //!
 //! Handlers translate between JSON and the directory and the store; rules live in core, transactions in the store. What
-//! is changed by a request either happens whole or not at all, also when the client goes away in the middle.
+//! is changed by a request either happens whole or not at all, also when the client goes away in the middle. What takes
+//! several transactions is whole in each of its parts only: a batch with more than 20,000 deliveries, an import, a purge.
 //! `docs/api.md` is the page for readers; a test keeps its list of routes true.
 
 mod access;

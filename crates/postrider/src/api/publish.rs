@@ -8,7 +8,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use postrider_core::header::CustomHeaders;
 use postrider_core::time::Timestamp;
 use postrider_core::topic;
 use postrider_store::record::{Accepted, NewEvent};
@@ -21,7 +20,7 @@ use super::error::ApiError;
 use super::extract::Body;
 use super::health::note_refusal;
 use super::json::{Sent, is_too_deep, parse_object};
-use super::limits::{check_event_id, check_id, read_plain_metadata};
+use super::limits::{check_event_id, check_id, check_sendable, read_plain_metadata};
 use super::{App, Shared};
 use crate::directory::{Directory, Published};
 use crate::telemetry::metrics;
@@ -134,11 +133,7 @@ pub(super) fn prepare(
         .unwrap_or(true);
     let time = body.time.instant("time", &mut faults);
     let metadata = read_plain_metadata("metadata", body.metadata, &mut faults).unwrap_or_default();
-    // Later it could only be left out.
-    for (key, fault) in CustomHeaders::faults_of_event(&metadata) {
-        let key = key.map_or_else(String::new, |key| format!(".{key}"));
-        faults.push(format!("metadata{key} {fault}"));
-    }
+    check_sendable("metadata", &metadata, &mut faults);
     let data = data(body.data, &mut faults);
     if !faults.is_empty() {
         return Err(ApiError::validation(faults));

@@ -23,8 +23,7 @@ pub(super) struct ReplayAnswer {
     rate_per_second: u32,
     #[serde(flatten)]
     progress: ProgressAnswer,
-    /// How long it will take at its rate, or as fast as it went so far when that is slower; absent while it does not run.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How long the rest takes; none while it does not run.
     eta_seconds: Option<u64>,
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -77,16 +76,16 @@ fn done(progress: &ReplayProgress) -> u64 {
 }
 
 impl ReplayAnswer {
-    /// Of a list.
+    /// Without its parts.
     pub(super) fn new(app: &App, replay: Replay) -> Self {
         Self {
+            eta_seconds: eta(&replay, app.now()),
             id: replay.id,
             state: replay.state,
             filter: scope(app, &replay.spec.scope),
             config: replay.spec.config,
             rate_per_second: replay.spec.rate_per_second,
             progress: replay.progress.into(),
-            eta_seconds: None,
             created_at: replay.created_at,
             updated_at: replay.updated_at,
             ended_at: replay.ended_at,
@@ -97,18 +96,7 @@ impl ReplayAnswer {
     /// With its parts.
     pub(super) fn detailed(app: &App, detail: ReplayDetail) -> Self {
         let ReplayDetail { replay, destinations } = detail;
-        let running =
-            (replay.state == ReplayState::Running).then(|| app.now().since(replay.created_at).as_secs());
-        let rate = replay.spec.rate_per_second.min(MAX_RATE_PER_SECOND);
-        // The parts run side by side.
-        let slowest = |elapsed| {
-            destinations
-                .iter()
-                .map(|part| eta(&part.progress, rate, elapsed))
-                .max()
-        };
         Self {
-            eta_seconds: running.and_then(slowest),
             destinations: Some(destinations.iter().take(MAX_DESTINATIONS).map(part).collect()),
             ..Self::new(app, replay)
         }
@@ -123,13 +111,18 @@ fn part(part: &ReplayDestination) -> PartAnswer {
     }
 }
 
-/// Seconds that the rest takes.
-fn eta(progress: &ReplayProgress, rate: u32, elapsed_seconds: u64) -> u64 {
-    let done = done(progress);
-    let left = progress.total.saturating_sub(done);
-    let planned = left.div_ceil(u64::from(rate.max(1)));
-    let observed = left.saturating_mul(elapsed_seconds).checked_div(done);
-    planned.max(observed.unwrap_or_default())
+/// Seconds that the rest of a running replay takes: at its rate, or as fast as its slowest destination went since it last began
+/// to run, when that is slower. How much was done before a pause is not kept, so it counts as done since: after a pause a
+/// slow receiver is taken for a faster one, and the time that the replay stood still for none.
+fn eta(replay: &Replay, now: Timestamp) -> Option<u64> {
+    if replay.state != ReplayState::Running {
+        return None;
+    }
+    let rate = replay.spec.rate_per_second.clamp(1, MAX_RATE_PER_SECOND);
+    let planned = replay.rest.most.div_ceil(u64::from(rate));
+    let runs_for = now.since(replay.updated_at).as_secs();
+    let observed = replay.rest.most_per_thousand_done.saturating_mul(runs_for) / 1_000;
+    Some(planned.max(observed))
 }
 
 fn scope(app: &App, scope: &ReplayScope) -> Value {
@@ -189,24 +182,46 @@ fn written(filter: &DeadLetterFilter) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::id::ReplayKey;
+    use postrider_store::replay::{ReplayRest, ReplaySpec};
+
     use super::*;
 
     #[test]
     fn the_rest_takes_as_long_as_rate_and_experience_say() {
-        let progress = |total, succeeded, failed| ReplayProgress {
-            total,
-            succeeded,
-            failed,
-            queued: succeeded + failed,
-            ..ReplayProgress::default()
+        let replay = |state, most, most_per_thousand_done| Replay {
+            key: ReplayKey(0),
+            id: "rpl_1".to_owned(),
+            spec: ReplaySpec {
+                scope: ReplayScope::DeadLetters(DeadLetterFilter::default()),
+                config: ReplayConfig::Current,
+                rate_per_second: 50,
+            },
+            state,
+            progress: ReplayProgress::default(),
+            rest: ReplayRest {
+                most,
+                most_per_thousand_done,
+            },
+            created_at: Timestamp::from_millis(0),
+            // Resumed after an hour.
+            updated_at: Timestamp::from_millis(3_600_000),
+            ended_at: None,
         };
-        assert_eq!(eta(&progress(500, 0, 0), 50, 0), 10);
-        assert_eq!(eta(&progress(500, 100, 0), 50, 2), 8, "as fast as it may");
+        let after = |seconds: i64| Timestamp::from_millis(3_600_000 + seconds * 1_000);
+        let running = |most, per_thousand| replay(ReplayState::Running, most, per_thousand);
+        assert_eq!(eta(&running(500, 0), after(0)), Some(10));
+        assert_eq!(eta(&running(501, 0), after(0)), Some(11));
+        // 400 left, 100 done in 2 s and in 20 s.
+        assert_eq!(eta(&running(400, 4_000), after(2)), Some(8), "as fast as it may");
         assert_eq!(
-            eta(&progress(500, 90, 10), 50, 20),
-            80,
+            eta(&running(400, 4_000), after(20)),
+            Some(80),
             "the receiver takes 5 a second"
         );
-        assert_eq!(eta(&progress(500, 500, 0), 50, 10), 0);
+        assert_eq!(eta(&running(0, 0), after(10)), Some(0));
+        for state in [ReplayState::Paused, ReplayState::Done, ReplayState::Canceled] {
+            assert_eq!(eta(&replay(state, 500, 0), after(0)), None, "{state}");
+        }
     }
 }

@@ -43,7 +43,7 @@ pub(super) async fn create(State(app): State<Shared>, Body(body): Body) -> Resul
     let mut faults = Vec::new();
     let dry_run = fields.take("dry_run").boolean("dry_run", &mut faults) == Some(true);
     let all = fields.take("all").boolean("all", &mut faults) == Some(true);
-    let since = fields.take("since").narrowing_instant("since", &mut faults);
+    let since = fields.take("since").filled_instant("since", &mut faults);
     let (rate_per_second, config) = terms(&mut fields, &mut faults);
     let filter = filter::from_body(&mut fields, &mut faults);
     fields.refuse_others(&mut faults);
@@ -122,7 +122,7 @@ pub(super) async fn create_one(
 fn terms(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> (u32, ReplayConfig) {
     let rate = fields.take("rate_per_second");
     let rate = rate.count("rate_per_second", 1, MAX_RATE_PER_SECOND, faults);
-    let config = match fields.take("config").narrowing_text("config", faults) {
+    let config = match fields.take("config").filled_text("config", faults) {
         None => ReplayConfig::Current,
         Some(word) => word.parse().unwrap_or_else(|unknown| {
             faults.push(format!("config {unknown}"));

@@ -159,8 +159,8 @@ async fn send(
         Verdict::Succeeded | Verdict::Dead(..) => None,
     };
     count(parts, target, &delivery, &report, &next, now);
-    // What an earlier configuration meets is no reason to disable the one of today.
-    if delivery.context.is_none() && target.policy.disables(&report.outcome) {
+    // What another address answers is no reason to disable the one of today.
+    if !elsewhere && target.policy.disables(&report.outcome) {
         let reason = format!(
             "the receiver answered 410 Gone{}",
             trouble::excerpt(&report.response_body)

@@ -4,10 +4,11 @@ use postrider_store::page::{Cursor, Direction, PageRequest, TimeRange};
 use postrider_store::record::{Attempt, AttemptQuery};
 use postrider_store::{Store, StoreError};
 
-/// The first so many are shown and archived.
+/// The latest so many are shown and archived: they are the ones that an operator looks for, and an import tells a letter by
+/// its last.
 const MAX_ATTEMPTS: usize = 1_000;
 
-/// The attempts of a delivery that are kept, oldest first, at most 1,000.
+/// The newest 1,000 attempts of a delivery that are kept, oldest first.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -25,7 +26,7 @@ pub async fn of_delivery(store: &dyn Store, id: &str) -> Result<Vec<Attempt>, St
             time: TimeRange::default(),
             page: PageRequest {
                 limit: MAX_ATTEMPTS - attempts.len(),
-                direction: Direction::Ascending,
+                direction: Direction::Descending,
                 cursor,
             },
             with_event_data: false,
@@ -37,5 +38,6 @@ pub async fn of_delivery(store: &dyn Store, id: &str) -> Result<Vec<Attempt>, St
             None => break,
         }
     }
+    attempts.reverse();
     Ok(attempts)
 }

@@ -46,7 +46,7 @@ pub struct Line {
     pub died_at: Timestamp,
     /// What it sends.
     pub event: EventLine,
-    /// Every attempt that is kept, oldest first.
+    /// The newest 1,000 attempts that are kept, oldest first.
     #[serde(default)]
     pub attempts: Vec<AttemptLine>,
     /// Destination and policy as they were when it died.

@@ -14,8 +14,7 @@ use super::filter::{self, Among};
 use super::lookup::Lookup;
 use super::walk::{self, Source, Span, select};
 use crate::letter::{
-    DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
-    DeadLetterQuery,
+    DeadContext, DeadLetter, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup, DeadLetterQuery,
 };
 use crate::page::{Cursor, Direction, Page, PageRequest, TimeRange};
 use crate::seal::SealKey;
@@ -332,12 +331,9 @@ pub(in crate::sqlite) fn count(
     ids: &IdCodec,
     filter: &DeadLetterFilter,
     upper: i64,
-) -> Result<DeadLetterCount, Fault> {
+) -> Result<u64, Fault> {
     let counts = Admission::new(conn, ids, filter)?.by_destination(conn, upper)?;
-    Ok(DeadLetterCount {
-        count: counts.into_values().sum(),
-        upper: highest(conn)?.min(upper),
-    })
+    Ok(counts.into_values().sum())
 }
 
 /// Counts from the index alone.

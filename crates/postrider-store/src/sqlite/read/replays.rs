@@ -14,8 +14,8 @@ use super::letters::{self, Admission};
 use super::walk::{self, Source, Span, select};
 use crate::page::{Cursor, Direction, Page, PageRequest};
 use crate::replay::{
-    Replay, ReplayDestination, ReplayDetail, ReplayPreview, ReplayProgress, ReplayQuery, ReplayScope,
-    ReplaySpec, ReplayStep,
+    Replay, ReplayDestination, ReplayDetail, ReplayPreview, ReplayProgress, ReplayQuery, ReplayRest,
+    ReplayScope, ReplaySpec, ReplayStep,
 };
 use crate::sqlite::failure::Fault;
 use crate::sqlite::replay_spec;
@@ -126,12 +126,16 @@ pub(in crate::sqlite) fn by_key(
     ids: &IdCodec,
     key: ReplayKey,
 ) -> Result<Option<Replay>, Fault> {
-    let mut statement = conn.prepare_cached(
+    const DONE: &str = "(succeeded + failed + canceled + skipped)";
+    let sql = format!(
         "SELECT spec, state, updated_at, ended_at, coalesce(sum(total), 0), coalesce(sum(queued), 0),
-            coalesce(sum(succeeded), 0), coalesce(sum(failed), 0), coalesce(sum(canceled), 0), coalesce(sum(skipped), 0)
+            coalesce(sum(succeeded), 0), coalesce(sum(failed), 0), coalesce(sum(canceled), 0), coalesce(sum(skipped), 0),
+            coalesce(max(max(total - {DONE}, 0)), 0),
+            coalesce(max(CASE WHEN {DONE} > 0 THEN max(total - {DONE}, 0) * 1000 / {DONE} END), 0)
          FROM replay LEFT JOIN replay_destination ON replay_destination.replay = replay.key
-         WHERE replay.key = ?1 GROUP BY replay.key",
-    )?;
+         WHERE replay.key = ?1 GROUP BY replay.key"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
     let mut found = statement.query([key.0])?;
     let Some(row) = found.next()? else { return Ok(None) };
     let spec: String = row.get(0)?;
@@ -141,6 +145,10 @@ pub(in crate::sqlite) fn by_key(
         spec: replay_spec::from_text(&spec)?,
         state: rows::word(row.get(1)?, ReplayState::from_code, "state")?,
         progress: progress(row, 4)?,
+        rest: ReplayRest {
+            most: row.get::<_, i64>(10)?.unsigned_abs(),
+            most_per_thousand_done: row.get::<_, i64>(11)?.unsigned_abs(),
+        },
         created_at: key.created_at(),
         updated_at: Timestamp::from_millis(row.get(2)?),
         ended_at: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_millis),

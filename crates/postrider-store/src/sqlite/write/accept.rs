@@ -38,7 +38,6 @@ fn accept_one(work: &mut Work<'_>, prepared: &Prepared, now: Timestamp) -> Resul
     let tenant = work.names.tenant(work.conn, &event.tenant_id)?;
     if let Some(id) = &event.id
         && let Some(first) = published_before(work, tenant, id)?
-        && !is_older_than_tenant(work, tenant, first)?
     {
         let destination_ids = destination_ids(work, first)?;
         return Ok(Accepted {
@@ -169,7 +168,7 @@ fn is_older_than_tenant(work: &Work<'_>, tenant: i64, event: EventKey) -> Result
     Ok(created_at.is_some_and(|created_at| event.accepted_at().as_millis() < created_at))
 }
 
-/// The event that this tenant has published with this id: chosen by it, or issued by us and given back.
+/// The event that this tenant, since it was created, has published with this id: chosen by it, or issued by us and given back.
 pub(super) fn published_before(
     work: &mut Work<'_>,
     tenant: i64,
@@ -181,7 +180,7 @@ pub(super) fn published_before(
             .event_tenant
             .query_row([key], |row| row.get(0))
             .optional()?;
-        if owner == Some(tenant) {
+        if owner == Some(tenant) && !is_older_than_tenant(work, tenant, EventKey(key))? {
             return Ok(Some(EventKey(key)));
         }
     }
@@ -190,7 +189,10 @@ pub(super) fn published_before(
         .find_event_id
         .query_row((id, tenant), |row| row.get(0))
         .optional()?;
-    Ok(found.map(EventKey))
+    match found.map(EventKey) {
+        Some(event) if !is_older_than_tenant(work, tenant, event)? => Ok(Some(event)),
+        _ => Ok(None),
+    }
 }
 
 /// Public ids of the destinations of an event, in the order of its deliveries.

@@ -49,7 +49,8 @@ fn import_one(work: &mut Work<'_>, letter: &ImportedLetter, now: Timestamp) -> R
         return Ok(Imported::DestinationMissing);
     };
     let event = match published_before(work, tenant, &letter.event_id)? {
-        Some(event) => event,
+        Some(event) if is_same(work, event, letter)? => event,
+        Some(_) => return Ok(Imported::EventDiffers),
         None => insert_event(work, letter, tenant, now)?,
     };
     if delivery_to(work, event, destination)?.is_some() {
@@ -87,6 +88,28 @@ fn import_one(work: &mut Work<'_>, letter: &ImportedLetter, now: Timestamp) -> R
     Ok(Imported::Imported(work.ids.encode(IdKind::Delivery, key.0)))
 }
 
+/// Whether the event that is there is the letter's: the same topic, metadata and bytes.
+fn is_same(work: &Work<'_>, event: EventKey, letter: &ImportedLetter) -> Result<bool, Fault> {
+    let same: Option<bool> = work
+        .conn
+        .prepare_cached(
+            // Lengths first: they are known without reading the bytes.
+            "SELECT length(event.data) = length(?2) AND event.data = ?2 AND event.metadata IS ?3 AND topic.name = ?4
+             FROM event JOIN topic ON topic.key = event.topic WHERE event.key = ?1",
+        )?
+        .query_row(
+            (event.0, &letter.data[..], metadata_text(letter), &letter.topic),
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(same.unwrap_or(false))
+}
+
+/// As events have it: absent when there are none.
+fn metadata_text(letter: &ImportedLetter) -> Option<String> {
+    (!letter.metadata.is_empty()).then(|| json::from_map(&letter.metadata))
+}
+
 fn insert_event(
     work: &mut Work<'_>,
     letter: &ImportedLetter,
@@ -97,7 +120,7 @@ fn insert_event(
     let room = usize::try_from(ROOM).unwrap_or(0);
     let key = EventKey(work.keys.take(now, 1 + room));
     work.event_skew.note(work.conn, letter.time, key.accepted_at())?;
-    let metadata = (!letter.metadata.is_empty()).then(|| json::from_map(&letter.metadata));
+    let metadata = metadata_text(letter);
     work.hot.insert_event.execute((
         key.0,
         tenant,

@@ -112,6 +112,17 @@ pub(crate) async fn an_id_is_free_again_for_a_tenant_that_is_created_again<H: Ha
     assert_eq!(fresh.destination_ids, ["des_1"]);
     assert_eq!(pending(&*store, key).await.len(), 1);
     assert!(publish(&*store, named(&[key]), at(7)).await.duplicate);
+    // The same with an id that was issued to the former tenant.
+    let issued = publish(&*store, event("acme", &[]), at(8)).await.id;
+    let given_back = || NewEvent {
+        id: Some(issued.clone()),
+        ..event("acme", &[])
+    };
+    assert!(publish(&*store, given_back(), at(9)).await.duplicate);
+    store.delete_tenant("acme", at(10)).await.unwrap();
+    store.upsert_tenant("acme", None, at(11)).await.unwrap();
+    assert!(!publish(&*store, given_back(), at(12)).await.duplicate);
+    assert!(publish(&*store, given_back(), at(13)).await.duplicate);
 }
 
 pub(crate) async fn an_issued_id_given_back_is_a_duplicate<H: Harness>() {

@@ -4,12 +4,12 @@ use postrider_core::delivery::{DeadReason, DeliveryStatus};
 use postrider_core::outcome::Category;
 use postrider_store::Store;
 use postrider_store::letter::{DeadLetterFilter, Imported, ImportedLetter};
-use postrider_store::record::{AttemptQuery, Next};
+use postrider_store::record::{AttemptQuery, Metadata, NewEvent, Next};
 
 use super::listing::{all_attempts, all_deliveries};
 use super::{
-    Harness, NOW, at, attempt, bury, context, create, delivery_id, letters, pending, settle, settlement,
-    tenant,
+    Harness, NOW, at, attempt, bury, context, create, delivery_id, event, letters, pending, publish, settle,
+    settlement, tenant,
 };
 
 fn letter(event: &str, destination: &str) -> ImportedLetter {
@@ -140,7 +140,11 @@ pub(crate) async fn a_letter_needs_its_tenant_and_destination<H: Harness>() {
     // One that was purged comes back into its place; its event was there all the time.
     let buried = bury(&*store, "acme", key, 500, at(1)).await;
     let there = letters(&*store, DeadLetterFilter::default()).await;
-    let back = || letter(&there[0].event_id, "des_1");
+    let back = || ImportedLetter {
+        metadata: Metadata::new(),
+        data: event("acme", &[]).data,
+        ..letter(&there[0].event_id, "des_1")
+    };
     assert_eq!(import(&*store, vec![back()]).await, [Imported::Duplicate]);
     store
         .purge_dead_letters(DeadLetterFilter::default(), 0, there[0].serial, 10)
@@ -152,12 +156,83 @@ pub(crate) async fn a_letter_needs_its_tenant_and_destination<H: Harness>() {
         [Imported::Imported(id.clone())]
     );
     let detail = store.dead_letter(&id).await.unwrap().unwrap();
-    assert_eq!(
-        detail.event.data, r#"{"order":1}"#,
+    assert_ne!(
+        detail.event.time,
+        back().time,
         "the event that is there is not changed"
     );
     assert_eq!(detail.event.deliveries.len(), 1);
     create(&*store, acme, "des_2").await;
-    let crowded = letter(&there[0].event_id, "des_2");
+    let crowded = ImportedLetter {
+        destination_id: "des_2".to_owned(),
+        ..back()
+    };
     assert_eq!(import(&*store, vec![crowded]).await, [Imported::NoPlace]);
+}
+
+pub(crate) async fn a_letter_of_another_event_with_that_id_is_refused<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    for destination in ["des_1", "des_2"] {
+        create(&*store, acme, destination).await;
+    }
+    let first = import(&*store, vec![letter("evt_1", "des_1")]).await;
+    assert!(matches!(first[..], [Imported::Imported(_)]));
+    for destination in ["des_1", "des_2"] {
+        let there = || letter("evt_1", destination);
+        let others = vec![
+            ImportedLetter {
+                data: bytes::Bytes::from_static(b"\xff\0{ "),
+                ..there()
+            },
+            ImportedLetter {
+                data: bytes::Bytes::from_static(b"\xff\0{_}"),
+                ..there()
+            },
+            ImportedLetter {
+                topic: "order.lost".to_owned(),
+                ..there()
+            },
+            ImportedLetter {
+                metadata: Metadata::new(),
+                ..there()
+            },
+            ImportedLetter {
+                metadata: [("k".to_owned(), "w".to_owned())].into(),
+                ..there()
+            },
+        ];
+        let answers = import(&*store, others).await;
+        assert_eq!(answers, vec![Imported::EventDiffers; 5], "{destination}");
+    }
+    let same = import(&*store, vec![letter("evt_1", "des_2")]).await;
+    assert!(matches!(same[..], [Imported::Imported(_)]), "{same:?}");
+}
+
+pub(crate) async fn an_event_of_a_former_tenant_is_not_the_letters<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    create(&*store, acme, "des_1").await;
+    let chosen = NewEvent {
+        id: Some("evt_1".to_owned()),
+        ..event("acme", &[])
+    };
+    publish(&*store, chosen, at(1)).await;
+    let issued = publish(&*store, event("acme", &[]), at(1)).await.id;
+    store.delete_tenant("acme", at(2)).await.unwrap();
+    store.upsert_tenant("acme", None, at(3)).await.unwrap();
+    let acme = tenant(&*store, "acme").await;
+    create(&*store, acme, "des_1").await;
+    for id in ["evt_1", issued.as_str()] {
+        let back = import(&*store, vec![letter(id, "des_1")]).await;
+        let [Imported::Imported(delivery)] = &back[..] else {
+            panic!("{id}: {back:?}")
+        };
+        let detail = store.dead_letter(delivery).await.unwrap().unwrap();
+        assert_eq!(detail.event.data, letter(id, "des_1").data, "{id}");
+        let again = import(&*store, vec![letter(id, "des_1")]).await;
+        assert_eq!(again, [Imported::Duplicate], "{id}");
+    }
 }

@@ -111,6 +111,8 @@ macro_rules! conformance_suite {
             import::a_letter_comes_back_as_it_was,
             import::importing_again_adds_nothing,
             import::a_letter_needs_its_tenant_and_destination,
+            import::a_letter_of_another_event_with_that_id_is_refused,
+            import::an_event_of_a_former_tenant_is_not_the_letters,
             settle::a_success_ends_the_delivery,
             settle::a_retry_keeps_plan_and_progress_over_a_restart,
             settle::a_deleted_delivery_keeps_its_state_unless_it_arrived,

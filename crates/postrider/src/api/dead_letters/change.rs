@@ -46,10 +46,10 @@ pub(in super::super) async fn purge(
     };
     let upto = upper.to_string();
     if dry_run {
-        let count = app.store.count_dead_letters(filter, upper).await?.count;
+        let count = app.store.count_dead_letters(filter, upper).await?;
         return Ok(Json(json!({ "dry_run": true, "count": count, "upto": upto })));
     }
-    let Removed { purged, remaining } = remove(&app, filter, upper, BUDGET).await?;
+    let Removed { purged, remaining } = remove(&app, filter, upper).await?;
     Ok(Json(
         json!({ "purged": purged, "remaining": remaining, "upto": upto }),
     ))
@@ -58,7 +58,7 @@ pub(in super::super) async fn purge(
 /// The bound that an earlier answer gave: what died later is not meant. A text, since it has more digits than a number of
 /// JSON is sure to keep.
 fn upto(sent: Sent<'_>, faults: &mut Vec<String>) -> Option<i64> {
-    let text = sent.narrowing_text("upto", faults)?;
+    let text = sent.filled_text("upto", faults)?;
     let bound = text.parse().ok().filter(|bound| *bound >= 0);
     if bound.is_none() {
         faults.push("upto must be the upto of an earlier answer".to_owned());
@@ -84,13 +84,8 @@ pub(in super::super) fn check_all(all: bool, is_empty: bool, faults: &mut Vec<St
 }
 
 /// Removes what died up to a serial, until the budget is used up.
-async fn remove(
-    app: &App,
-    filter: DeadLetterFilter,
-    upper: i64,
-    budget: Duration,
-) -> Result<Removed, ApiError> {
-    let end = Instant::now() + budget;
+async fn remove(app: &App, filter: DeadLetterFilter, upper: i64) -> Result<Removed, ApiError> {
+    let end = Instant::now() + BUDGET;
     let (mut purged, mut after) = (0, 0);
     loop {
         let step = app
@@ -101,7 +96,7 @@ async fn remove(
         let remaining = match step.next {
             None => Some(0),
             Some(_) if Instant::now() >= end => match app.store.count_dead_letters(filter, upper).await {
-                Ok(counted) => Some(counted.count),
+                Ok(count) => Some(count),
                 Err(StoreError::TooSlow) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -124,7 +119,7 @@ pub(in super::super) async fn delete(
         ids: vec![id],
         ..DeadLetterFilter::default()
     };
-    match remove(&app, filter, i64::MAX, BUDGET).await?.purged {
+    match remove(&app, filter, i64::MAX).await?.purged {
         0 => Err(ApiError::not_found("dead letter not found")),
         _ => Ok(Json(json!({ "success": true }))),
     }

@@ -9,7 +9,7 @@ use postrider_core::words::UnknownWord;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::page::TimeRange;
 
-use super::super::json::{EMPTY, Fields};
+use super::super::json::{EMPTY_FILTER, Fields};
 use super::super::query::Query;
 
 /// Longest text to look for.
@@ -93,7 +93,7 @@ fn died(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> TimeRange {
         return range;
     };
     if bounds.is_empty() {
-        faults.push(format!("died_at {EMPTY}"));
+        faults.push(format!("died_at {EMPTY_FILTER}"));
     }
     for (name, sent) in bounds {
         let field = format!("died_at.{name}");

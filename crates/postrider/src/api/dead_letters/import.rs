@@ -17,13 +17,15 @@ use super::super::Shared;
 use super::super::error::ApiError;
 use super::super::extract::Body;
 use super::super::json::is_too_deep;
-use super::super::limits::{check_event_id, check_metadata};
+use super::super::limits::{check_event_id, check_metadata, check_sendable};
+use crate::alerts::operator;
 use crate::letters::line::Line;
 
 /// Lines of one request.
 const MAX_LINES: usize = 1_000;
-/// How far the clock that wrote a line may be ahead of this one. A list filtered by time looks as far beyond its range as any
-/// row is off, so one row of the far future would slow all of them for good.
+/// How far the clock that wrote a line may be ahead of this one: a later time is a mistake, and a list filtered by time looks
+/// as far beyond its range as the time of any row was ever off. That is all that is bounded: times of long ago, which an
+/// archive has by right, widen the lists as much, and so does the `time` of a publish, which may be any.
 const MAX_AHEAD: Duration = Duration::from_secs(300);
 /// Attempts of one line.
 const MAX_ATTEMPTS: usize = 1_000;
@@ -72,7 +74,7 @@ pub(in super::super) async fn post(
     let mut answer = ImportAnswer::default();
     let mut sound = Vec::with_capacity(lines.len());
     for (line, text) in lines {
-        match read(text, app.now()) {
+        match read(text, app.config.max_body_bytes, app.now()) {
             Ok(letter) => sound.push((line, letter)),
             Err(reason) => answer.refuse(line, reason),
         }
@@ -112,6 +114,10 @@ impl ImportAnswer {
                     "has a destination_id that its tenant does not have".to_owned(),
                 );
             }
+            Imported::EventDiffers => {
+                let text = "has the id of an event of its tenant with other data, topic or metadata";
+                self.refuse(line, text.to_owned());
+            }
             Imported::NoPlace => {
                 let text = "belongs to an event that its tenant has, without room for another delivery";
                 self.refuse(line, text.to_owned());
@@ -130,7 +136,11 @@ impl ImportAnswer {
 }
 
 /// What is wrong with an event's bytes: the same that publishing would refuse.
-fn data_fault(data: &[u8]) -> Option<String> {
+fn data_fault(data: &[u8], max_bytes: usize) -> Option<String> {
+    if data.len() > max_bytes {
+        let text = format!("event.data_base64 must hold at most {max_bytes} bytes (server.max_body_bytes)");
+        return Some(text);
+    }
     let text = match serde_json::from_slice::<&RawValue>(data) {
         Ok(json) if json.get().starts_with('{') => json.get(),
         _ => return Some("event.data_base64 must be a valid JSON object".to_owned()),
@@ -154,14 +164,22 @@ fn parts(mut letters: Vec<ImportedLetter>) -> Vec<Vec<ImportedLetter>> {
 }
 
 /// A letter that may be stored, or everything that is wrong with it.
-fn read(text: &[u8], now: Timestamp) -> Result<ImportedLetter, String> {
+fn read(text: &[u8], max_data_bytes: usize, now: Timestamp) -> Result<ImportedLetter, String> {
     let line = Line::read(text).map_err(|error| error.to_string())?;
     let mut faults = Vec::new();
+    if line.tenant_id == operator::TENANT {
+        let text = format!(
+            "tenant_id {} is reserved for Postrider's own alerts",
+            operator::TENANT
+        );
+        faults.push(text);
+    }
     check_event_id("event.id", &line.event.id, &mut faults);
     check_metadata("event.metadata", &line.event.metadata, &mut faults);
-    faults.extend(data_fault(&line.event.data));
+    check_sendable("event.metadata", &line.event.metadata, &mut faults);
+    faults.extend(data_fault(&line.event.data, max_data_bytes));
     let topic = &line.event.topic;
-    // As when it was published: any good one, or none.
+    // Any good one, or none: which topics are configured may have changed since it was published.
     if !topic.is_empty()
         && let Err(invalid) = topic::validate(topic)
     {
@@ -262,9 +280,12 @@ mod tests {
             ("{}{}", Some(object)),
             ("{\"a\"", Some(object)),
         ] {
-            assert_eq!(data_fault(data.as_bytes()).as_deref(), fault, "{data:?}");
+            assert_eq!(data_fault(data.as_bytes(), 1_000).as_deref(), fault, "{data:?}");
         }
-        assert_eq!(data_fault(b"\xff\xfe").as_deref(), Some(object));
+        assert_eq!(data_fault(b"\xff\xfe", 1_000).as_deref(), Some(object));
+        assert_eq!(data_fault(b"{\"a\":1}", 7), None);
+        let large = "event.data_base64 must hold at most 6 bytes (server.max_body_bytes)";
+        assert_eq!(data_fault(b"{\"a\":1}", 6).as_deref(), Some(large));
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(in super::super) async fn get(
     }))
 }
 
-/// The attempts of a delivery that are kept, oldest first.
+/// The newest attempts of a delivery that are kept, oldest first.
 pub(super) async fn attempts(app: &App, delivery_id: &str) -> Result<Vec<Attempt>, ApiError> {
     Ok(attempts::of_delivery(&*app.store, delivery_id).await?)
 }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use postrider::clock::Clock;
 use postrider::letters::line::Line;
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::{Category, ErrorKind};
-use postrider_store::record::Next;
+use postrider_store::DeadLetters;
+use postrider_store::letter::{Imported, ImportedLetter};
+use postrider_store::record::{NewAttempt, Next};
 use serde_json::{Value, json};
 
 use super::server::Server;
@@ -248,4 +251,46 @@ async fn an_export_has_a_line_for_each_with_the_bytes_as_published() {
     assert!(!answer.text().contains("canary"));
     let none = server.get("/dead-letters/export?tenant_id=other").await;
     assert_eq!((none.status.as_u16(), none.text()), (200, String::new()));
+}
+
+/// The newest are the ones that an operator looks for, and by whose last an import tells the letter.
+#[tokio::test]
+async fn of_many_attempts_the_newest_thousand_are_shown_and_exported() {
+    let server = troubled().await;
+    let exported = server.get("/dead-letters/export?destination_id=des_a").await;
+    let line = Line::read(exported.text().lines().next().unwrap().as_bytes()).unwrap();
+    let attempt = line.attempts().next().unwrap();
+    let attempts = (1..=1_001).map(|number| NewAttempt {
+        number,
+        ..attempt.clone()
+    });
+    let letter = ImportedLetter {
+        tenant_id: line.tenant_id,
+        destination_id: "des_c".to_owned(),
+        event_id: "often".to_owned(),
+        topic: line.event.topic,
+        time: line.event.time,
+        metadata: line.event.metadata,
+        data: line.event.data,
+        retryable: true,
+        reason: line.reason,
+        category: line.category,
+        attempts: attempts.collect(),
+        context: None,
+    };
+    let now = server.clock.now();
+    let imported = server.store.import_dead_letters(vec![letter], now).await.unwrap();
+    let [Imported::Imported(id)] = &imported[..] else {
+        panic!("{imported:?}")
+    };
+    let shown = server.get(&format!("/dead-letters/{id}")).await.expect(200);
+    let history = shown["history"].as_array().unwrap().iter();
+    let numbers: Vec<u64> = history
+        .map(|attempt| attempt["attempt_number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (2..=1_001).collect::<Vec<_>>());
+    let exported = server.get("/dead-letters/export?destination_id=des_c").await;
+    let line = Line::read(exported.text().trim_end().as_bytes()).unwrap();
+    let numbers: Vec<u32> = line.attempts().map(|attempt| attempt.number).collect();
+    assert_eq!(numbers, (2..=1_001).collect::<Vec<_>>());
 }

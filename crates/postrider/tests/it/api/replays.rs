@@ -1,5 +1,7 @@
 //! Replays as jobs: what may be asked for, and what is answered. What they do is shown by the simulation.
 
+use std::time::Duration;
+
 use postrider_core::delivery::DeliveryStatus;
 use serde_json::{Value, json};
 
@@ -50,6 +52,7 @@ async fn a_replay_is_a_job_that_can_be_seen() {
         (&made["state"], &made["total"], &made["done"]),
         (&json!("running"), &json!(5), &json!(0))
     );
+    assert_eq!(made["eta_seconds"], 1, "5 at 5 a second");
     assert_eq!(made["filter"], json!({ "destination_id": ["des_a"] }));
     assert_eq!(
         (&made["rate_per_second"], &made["config"]),
@@ -70,6 +73,7 @@ async fn a_replay_is_a_job_that_can_be_seen() {
         .await
         .expect(200);
     assert_eq!(list["models"][0]["id"], made["id"]);
+    assert_eq!(list["models"][0]["eta_seconds"], 1);
     let paused = server.get("/replays?state=paused").await.expect(200);
     assert_eq!(paused["models"], json!([]));
 }
@@ -77,16 +81,21 @@ async fn a_replay_is_a_job_that_can_be_seen() {
 #[tokio::test]
 async fn a_replay_is_paused_resumed_and_canceled_but_not_after_its_end() {
     let server = troubled().await;
-    let made = create(&server, json!({ "code": 401 })).await;
+    let made = create(&server, json!({ "code": 401, "rate_per_second": 1 })).await;
     let path = |verb: &str| format!("/replays/{}/{verb}", made["id"].as_str().unwrap());
-    for (verb, state) in [
-        ("pause", "paused"),
-        ("pause", "paused"),
-        ("resume", "running"),
-        ("cancel", "canceled"),
+    for (verb, state, eta) in [
+        ("pause", "paused", Value::Null),
+        ("pause", "paused", Value::Null),
+        ("resume", "running", json!(5)),
+        ("cancel", "canceled", Value::Null),
     ] {
+        server.advance(Duration::from_secs(3_600));
         let changed = server.post(&path(verb), "").await.expect(200);
-        assert_eq!(changed["state"], state, "{verb}");
+        assert_eq!(
+            (&changed["state"], &changed["eta_seconds"]),
+            (&json!(state), &eta)
+        );
+        assert!(changed.as_object().unwrap().contains_key("eta_seconds"));
     }
     let refused = server.post(&path("resume"), "").await.expect(409);
     assert_eq!(

@@ -2,6 +2,7 @@
 //!
 //! Real processes, since exit codes, signals, and what lands on which stream are the matter here.
 
+mod asked;
 mod commands;
 mod process;
 mod serve;

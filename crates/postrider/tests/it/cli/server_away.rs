@@ -8,7 +8,7 @@ use super::process::Folder;
 
 /// A server that gives these answers, one to a connection, and tells the first line of each request. An empty answer closes the
 /// connection without one, as a server that is being restarted does.
-fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<Vec<String>>) {
+pub(super) fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let answers = answers.to_vec();
@@ -35,7 +35,7 @@ fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<Vec<String>>
 const BUSY: (u16, &str) = (503, r#"{"status":503,"message":"the store is busy"}"#);
 const GONE: (u16, &str) = (0, "");
 
-fn run(folder: &Folder, url: &str, args: &[&str]) -> super::process::Ended {
+pub(super) fn run(folder: &Folder, url: &str, args: &[&str]) -> super::process::Ended {
     folder.run(&[args, &["--url", url, "--api-key", "k"]].concat())
 }
 

@@ -13,6 +13,7 @@ use postrider_core::signing::Keyring;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::rig::{PATIENCE, SECRET, assert_failed, assert_status, courier, hurried, parcel, payload, target};
 
@@ -136,10 +137,20 @@ async fn it_hangs_and_resets_and_fails_when_asked() {
     assert_failed(&hanging.send("a").await, ErrorKind::Timeout);
     let resetting = Sink::start(&["--quiet", "--reset-percent", "100"]).await;
     assert_failed(&resetting.send("a").await, ErrorKind::ConnectionReset);
-    let failing = Sink::start(&["--quiet", "--fail-percent", "100", "--delay", "1ms"]).await;
+    let failing = Sink::start(&["--quiet", "--fail-percent", "100"]).await;
     assert_status(&failing.send("a").await, 500);
     let stats = resetting.stats().await;
     assert_eq!((&stats["resets"], &stats["events"]), (&1.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn an_answer_takes_the_delay_at_least() {
+    let sink = Sink::start(&["--quiet", "--delay", "300ms"]).await;
+    let begun = Instant::now();
+    sink.call("POST /hook").await;
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+    assert_eq!(sink.stats().await["requests"], 1);
 }
 
 #[tokio::test]

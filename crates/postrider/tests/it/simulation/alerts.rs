@@ -72,7 +72,7 @@ impl Watch {
             engine: world.control(),
             notices: world.notices.clone(),
             clock: Arc::clone(&world.clock),
-            metrics: Arc::default(),
+            metrics: Arc::clone(&world.metrics),
         };
         let task = alerts::start(parts, config.clone(), &supervisor);
         Self { stop, task }
@@ -300,6 +300,109 @@ async fn levels_of_one_destination_name_it_and_growth_is_over_after_an_hour() {
         .unwrap();
     tokio::time::sleep(LOOK).await;
     assert!(all(&world).await.iter().all(|alert| alert.cleared_at.is_some()));
+    watch.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_of_all_destinations_together_is_told_and_over_after_an_hour() {
+    let world = World::new(1, no_breaker()).await;
+    let config = AlertsConfig {
+        thresholds: Thresholds {
+            dead_letter_growth: 5,
+            ..off()
+        },
+        webhook: None,
+    };
+    let watch = Watch::start(&world, &config);
+    let one = world.destination("one", Behaviour::Status(401), None).await;
+    let two = world.destination("two", Behaviour::Status(401), None).await;
+    world.publish(&[one, two], 2).await;
+    tokio::time::sleep(LOOK).await;
+    assert_eq!(all(&world).await, []);
+    world.publish(&[one], 1).await;
+    tokio::time::sleep(LOOK).await;
+    let raised = only(&world).await;
+    assert_eq!(
+        (raised.kind, &raised.subject, raised.value, raised.threshold),
+        (AlertKind::DeadLetterGrowth, &None, 5, 5)
+    );
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let cleared = only(&world).await;
+    assert_eq!((cleared.key, cleared.version), (raised.key, 2));
+    assert!(cleared.cleared_at.is_some());
+    watch.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_deliveries_are_told_until_there_are_none_for_ten_minutes() {
+    let world = World::new(1, no_breaker()).await;
+    let config = AlertsConfig {
+        thresholds: Thresholds {
+            time_to_success_p99: SECOND * 5,
+            ..off()
+        },
+        webhook: None,
+    };
+    let watch = Watch::start(&world, &config);
+    let mut slow = Vec::new();
+    for id in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        let takes = Behaviour::Works(SECOND * 6);
+        slow.push(world.destination(id, takes, None).await);
+    }
+    // The first look tells where counting begins.
+    tokio::time::sleep(SECOND).await;
+    for _ in 0..2 {
+        world.publish(&slow, 1).await;
+        tokio::time::sleep(SECOND * 7).await;
+    }
+    tokio::time::sleep(LOOK).await;
+    let raised = only(&world).await;
+    // All 20 are in the bucket from 5 to 10 s, at 99 % of it: 5,000 + 0.99 * 5,000 ms.
+    assert_eq!(
+        (raised.kind, &raised.subject, raised.value, raised.threshold),
+        (AlertKind::TimeToSuccessP99, &None, 9_950, 5_000)
+    );
+    assert_eq!((raised.severity, raised.cleared_at), (Severity::Warning, None));
+    tokio::time::sleep(Duration::from_secs(570)).await;
+    assert_eq!(only(&world).await, raised);
+    tokio::time::sleep(SECOND * 60).await;
+    let cleared = only(&world).await;
+    assert_eq!((cleared.key, cleared.version), (raised.key, 2));
+    assert!(cleared.cleared_at.is_some());
+    watch.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_and_not_sent_is_told_until_it_is_sent() {
+    let world = World::new(1, no_breaker()).await;
+    let config = AlertsConfig {
+        thresholds: Thresholds {
+            oldest_due_age: SECOND * 60,
+            ..off()
+        },
+        webhook: None,
+    };
+    let watch = Watch::start(&world, &config);
+    let holds = Behaviour::LimitsOnce(0, SECOND * 100);
+    let key = world.destination("holds", holds, None).await;
+    world.publish(&[key], 1).await;
+    tokio::time::sleep(SECOND).await;
+    // Due at once, and held for 99 s.
+    world.publish(&[key], 1).await;
+    tokio::time::sleep(SECOND * 55).await;
+    assert_eq!(all(&world).await, []);
+    tokio::time::sleep(SECOND * 16).await;
+    let raised = only(&world).await;
+    assert_eq!(
+        (raised.kind, &raised.subject, raised.threshold),
+        (AlertKind::OldestDueAge, &None, 60_000)
+    );
+    assert!((60_000..=71_000).contains(&raised.value), "{}", raised.value);
+    assert_eq!((raised.severity, raised.cleared_at), (Severity::Warning, None));
+    tokio::time::sleep(SECOND * 60).await;
+    let cleared = only(&world).await;
+    assert_eq!((cleared.key, cleared.version), (raised.key, 2));
+    assert!(cleared.cleared_at.is_some());
     watch.end().await;
 }
 

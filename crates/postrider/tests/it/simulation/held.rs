@@ -17,8 +17,8 @@ use postrider_core::time::Timestamp;
 use postrider_store::alerts::{Alert, AlertQuery, Alerts, DeadLetterLevel};
 use postrider_store::feed::Feed;
 use postrider_store::letter::{
-    DeadContext, DeadLetter, DeadLetterCount, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup,
-    DeadLetterQuery, Expired, Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
+    DeadContext, DeadLetter, DeadLetterDetail, DeadLetterFilter, DeadLetterGroup, DeadLetterQuery, Expired,
+    Imported, ImportedLetter, Purged, RetentionKind, Withdrawn,
 };
 use postrider_store::page::Page;
 use postrider_store::record::{
@@ -112,11 +112,7 @@ impl DeadLetters for Held {
         hold!(self, store => store.dead_letters(query))
     }
 
-    async fn count_dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-        upper: i64,
-    ) -> Result<DeadLetterCount, StoreError> {
+    async fn count_dead_letters(&self, filter: DeadLetterFilter, upper: i64) -> Result<u64, StoreError> {
         hold!(self, store => store.count_dead_letters(filter, upper))
     }
 

@@ -536,6 +536,24 @@ async fn what_an_old_address_answers_does_not_touch_the_destination_of_today() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gone_from_the_address_of_today_disables_whatever_the_configuration() {
+    let world = World::new(18, config()).await;
+    let key = mended(&world, "one", 20).await;
+    world.behave(key, Behaviour::Status(410));
+    let runner = runner(&world);
+    let start = world.clock.now();
+    let spec = ReplaySpec {
+        scope: ReplayScope::DeadLetters(everything()),
+        config: ReplayConfig::Original,
+        rate_per_second: 1,
+    };
+    begin(&world, &runner, spec).await;
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(world.directory.target(key).unwrap().disabled);
+    assert_eq!(after(world.seen(key), start).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_context_that_cannot_be_read_is_taken_for_none() {
     let world = World::new(16, config()).await;
     let key = mended(&world, "one", 20).await;

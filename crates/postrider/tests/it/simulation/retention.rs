@@ -60,7 +60,7 @@ fn retention(world: &World, archive: Option<Archive>) -> (JoinHandle<()>, watch:
 
 async fn dead(world: &World) -> u64 {
     let all = DeadLetterFilter::default();
-    world.store.count_dead_letters(all, i64::MAX).await.unwrap().count
+    world.store.count_dead_letters(all, i64::MAX).await.unwrap()
 }
 
 fn archived(folder: &Path) -> Vec<Line> {
