@@ -21,21 +21,22 @@ mod store;
 mod write;
 mod writer;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
+use rusqlite::Connection;
 
 use self::file::DatabaseFile;
 pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
 use self::read::Readers;
 use self::write::Work;
-use self::writer::{Counters, Writer};
+use self::writer::{Counters, Fate, Writer};
 use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::seal::SealKey;
@@ -97,7 +98,9 @@ pub struct SqliteStore {
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     readers: Readers,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Answers its writer when that died; `None` once the store is closed.
+    writer: Mutex<Option<JoinHandle<Option<Writer>>>>,
+    fate: Fate,
     blocking_waits: bool,
 }
 
@@ -120,34 +123,35 @@ impl SqliteStore {
             config.read_time_limit,
         )
         .map_err(|fault| failed(fault.to_string()))?;
-        let (pending, dead) = read::stats::counts(&opened.conn).map_err(|fault| failed(fault.to_string()))?;
         let counters = Arc::new(Counters::default());
-        counters.pending.store(pending, Ordering::Relaxed);
-        counters.dead.store(dead, Ordering::Relaxed);
+        counters
+            .count(&opened.conn)
+            .map_err(|fault| failed(fault.to_string()))?;
+        // What the writer has to remember is read now, too, so that nobody starts with one that cannot.
+        Work::new(&opened.conn, opened.ids.clone(), config.seal_key.clone())
+            .map(drop)
+            .map_err(|fault| failed(fault.to_string()))?;
         let bounds = Bounds {
             rows: config.queue_rows,
             bytes: config.queue_bytes,
         };
         let queue = Arc::new(Queue::new(bounds));
         let feed = Feed::default();
-        let path = opened.path.clone();
+        let fate = Fate::default();
         let writer = Writer {
             file: DatabaseFile::at(&opened.path).map_err(|error| failed(error.to_string()))?,
-            conn: opened.conn,
+            config: config.clone(),
             ids: opened.ids.clone(),
-            seal: config.seal_key.clone(),
             queue: Arc::clone(&queue),
             feed: feed.clone(),
             counters: Arc::clone(&counters),
+            fate: Arc::clone(&fate),
             lock: opened.lock,
         };
-        let thread = std::thread::Builder::new()
-            .name("postrider-store".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|error| OpenError::Failed {
-                path,
-                reason: error.to_string(),
-            })?;
+        let thread = start(writer, Some(opened.conn)).map_err(|error| OpenError::Failed {
+            path: opened.path,
+            reason: error.to_string(),
+        })?;
         Ok(Arc::new(Self {
             ids: opened.ids,
             seal: config.seal_key,
@@ -156,8 +160,23 @@ impl SqliteStore {
             counters,
             readers,
             writer: Mutex::new(Some(thread)),
+            fate,
             blocking_waits: config.blocking_waits,
         }))
+    }
+
+    /// Starts the writer again that died.
+    fn revive(&self) {
+        let mut thread = self.writer.lock();
+        // It has said why as the last thing that it did, so this does not wait.
+        let Some(writer) = thread.take().and_then(|dead| dead.join().ok().flatten()) else {
+            return;
+        };
+        self.fate.send_replace(None);
+        match start(writer, None) {
+            Ok(alive) => *thread = Some(alive),
+            Err(error) => drop(self.fate.send_replace(Some(error.to_string()))),
+        }
     }
 
     /// Has the writer run `run` in its next transaction; answers after the commit.
@@ -174,8 +193,14 @@ impl SqliteStore {
             waiter.await
         };
         // The writer answers everything that it takes; only its death, before or after the commit, drops a waiter.
-        answered.map_err(|_| StoreError::Unknown("the store's writer stopped".into()))?
+        answered.map_err(|_| StoreError::Unknown("the store's writer died".into()))?
     }
+}
+
+fn start(writer: Writer, conn: Option<Connection>) -> io::Result<JoinHandle<Option<Writer>>> {
+    std::thread::Builder::new()
+        .name("postrider-store".to_owned())
+        .spawn(move || writer.run(conn))
 }
 
 impl Drop for SqliteStore {
@@ -192,8 +217,12 @@ impl Drop for SqliteStore {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::time::Duration;
+
+    use postrider_core::id::DestinationKey;
     use postrider_core::time::Timestamp;
-    use rusqlite::Connection;
+    use tokio::time::timeout;
 
     use super::failure::Fault;
     use super::*;
@@ -288,12 +317,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_writer_is_noticed() {
+    async fn a_dead_writer_is_noticed_and_started_again() {
         let directory = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
         let store = SqliteStore::open(config).unwrap();
+        // Half of what it does must not stay.
         let died: Result<(), _> = store
-            .write(Class::Progress, CHANGE, |_| panic!("a defect in an operation"))
+            .write(Class::Progress, CHANGE, |work| {
+                work.conn.execute("INSERT INTO topic(name) VALUES ('half')", [])?;
+                panic!("a defect in an operation")
+            })
             .await;
         assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
         let ping = store.ping().await;
@@ -305,6 +338,81 @@ mod tests {
             None,
             "what is there can be read"
         );
+        assert_eq!(store.attend().await, "a defect in an operation");
+        until_it_writes(&store).await;
+        store.upsert_tenant("acme", None, Timestamp::EPOCH).await.unwrap();
+        let topics = |work: &mut Work<'_>| {
+            let count: i64 = work
+                .conn
+                .query_row("SELECT count(*) FROM topic", [], |row| row.get(0))?;
+            Ok(count)
+        };
+        assert_eq!(store.write(Class::Progress, CHANGE, topics).await.unwrap(), 0);
+        // And again.
+        let died: Result<(), _> = store
+            .write(Class::Progress, CHANGE, |_| panic!("another defect"))
+            .await;
+        assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
+        assert_eq!(store.attend().await, "another defect");
         store.close().await;
+        let reopened = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        SqliteStore::open(reopened).unwrap().close().await;
+    }
+
+    /// As after a commit whose writer died before it could tell anybody.
+    #[tokio::test]
+    async fn what_a_dying_writer_may_not_have_told_is_told_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config).unwrap();
+        let insert = |work: &mut Work<'_>| {
+            work.conn.execute_batch(
+                "INSERT INTO tenant(key, id) VALUES (1, 'acme');
+                 INSERT INTO destination(key, tenant, id, kind, topics, config, credentials, created_at, updated_at, revision)
+                 VALUES (2, 1, 'des_1', 'webhook', '[]', '{}', x'', 0, 0, 1);
+                 INSERT INTO pending(key, event, tenant, destination, flags, due_at) VALUES (4, 3, 1, 2, 0, 0);",
+            )?;
+            Ok(())
+        };
+        store.write(Class::Progress, CHANGE, insert).await.unwrap();
+        assert_eq!(store.stats(Timestamp::EPOCH).await.unwrap().pending, 0);
+        assert!(store.feed().take().is_empty());
+        let died: Result<(), _> = store
+            .write(Class::Progress, CHANGE, |_| panic!("before it told anybody"))
+            .await;
+        assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
+        assert_eq!(store.attend().await, "before it told anybody");
+        until_it_writes(&store).await;
+        let arrivals = store.feed().take();
+        assert_eq!(arrivals.spilled, HashSet::from([DestinationKey(2)]));
+        assert_eq!(store.stats(Timestamp::EPOCH).await.unwrap().pending, 1);
+        store.close().await;
+    }
+
+    async fn until_it_writes(store: &SqliteStore) {
+        let writes = async {
+            while store.ping().await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(60), writes).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_database_that_the_writer_cannot_work_with_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        SqliteStore::open(config.clone()).unwrap().close().await;
+        let other = Connection::open(directory.path().join("postrider.db")).unwrap();
+        other
+            .execute_batch("ALTER TABLE attempt RENAME TO hidden")
+            .unwrap();
+        let opened = SqliteStore::open(config.clone());
+        let refused = opened.map(drop).unwrap_err();
+        assert!(matches!(&refused, OpenError::Failed { .. }), "{refused:?}");
+        other
+            .execute_batch("ALTER TABLE hidden RENAME TO attempt")
+            .unwrap();
+        SqliteStore::open(config).unwrap().close().await;
     }
 }

@@ -134,6 +134,15 @@ pub fn inspect(dir: &Path) -> Result<Option<i64>, OpenError> {
     })
 }
 
+/// Opens another connection that writes, to a database that was opened and is up to date.
+pub(super) fn open_writer(config: &SqliteConfig) -> Result<Connection, Fault> {
+    let path = config.dir.join(DATABASE);
+    let conn = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
+    be_patient(&conn)?;
+    tune(&conn, config)?;
+    Ok(conn)
+}
+
 /// Opens a connection that only reads.
 pub(super) fn open_reader(path: &Path, cache_kib: u32) -> Result<Connection, Fault> {
     let conn = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
@@ -205,13 +214,30 @@ impl From<rusqlite::Error> for Problem {
 }
 
 fn prepare(conn: &mut Connection, config: &SqliteConfig, path: &Path) -> Result<IdCodec, Problem> {
-    conn.execute_batch(&format!(
-        "PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}; PRAGMA foreign_keys = OFF;"
-    ))?;
+    be_patient(conn)?;
     let version = check(conn, path)?;
     if version.is_some() {
         check_seal(conn, &config.seal_key, path)?;
     }
+    tune(conn, config)?;
+    let origin = match version {
+        Some(_) => Vec::new(),
+        None => origin(&config.seal_key)?,
+    };
+    schema::migrate(conn, version, &origin, &config.seal_key)?;
+    let seed = schema::bytes(conn, meta::ID_SEED)?.and_then(|seed| <[u8; 16]>::try_from(seed).ok());
+    let seed = seed.ok_or_else(|| Fault::corrupt("the seed of the ids is missing"))?;
+    Ok(IdCodec::new(&seed))
+}
+
+fn be_patient(conn: &Connection) -> Result<(), rusqlite::Error> {
+    conn.execute_batch(&format!(
+        "PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}; PRAGMA foreign_keys = OFF;"
+    ))
+}
+
+/// Sets a connection up for writing.
+fn tune(conn: &Connection, config: &SqliteConfig) -> Result<(), rusqlite::Error> {
     conn.execute_batch(&format!(
         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
          PRAGMA wal_autocheckpoint = {}; PRAGMA journal_size_limit = 134217728;
@@ -222,14 +248,7 @@ fn prepare(conn: &mut Connection, config: &SqliteConfig, path: &Path) -> Result<
         conn.execute_batch(&format!("PRAGMA max_page_count = {pages};"))?;
     }
     conn.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
-    let origin = match version {
-        Some(_) => Vec::new(),
-        None => origin(&config.seal_key)?,
-    };
-    schema::migrate(conn, version, &origin, &config.seal_key)?;
-    let seed = schema::bytes(conn, meta::ID_SEED)?.and_then(|seed| <[u8; 16]>::try_from(seed).ok());
-    let seed = seed.ok_or_else(|| Fault::corrupt("the seed of the ids is missing"))?;
-    Ok(IdCodec::new(&seed))
+    Ok(())
 }
 
 /// What is drawn once an installation.

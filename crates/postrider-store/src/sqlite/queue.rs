@@ -87,17 +87,17 @@ struct Waiting {
     /// Operations from which on the writer wants to be woken; zero while it is awake.
     wake_at: usize,
     closed: bool,
-    /// The writer went although nobody had closed the queue.
+    /// The writer died and is not started again yet.
     deserted: bool,
 }
 
 impl Waiting {
     /// Why nothing more is taken.
     fn refusal(&self) -> Option<StoreError> {
-        if self.deserted {
-            Some(StoreError::Unavailable("the store's writer stopped".into()))
-        } else if self.closed {
+        if self.closed {
             Some(StoreError::Closed)
+        } else if self.deserted {
+            Some(StoreError::Unavailable("the store's writer died".into()))
         } else {
             None
         }
@@ -216,12 +216,17 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Refuses further operations and those that wait: the writer is gone. Answers whether it went unasked.
-    pub(super) fn abandon(&self) -> bool {
+    /// Takes operations again, unless it is closed: there is a writer again.
+    pub(super) fn reopen(&self) {
+        self.waiting.lock().deserted = false;
+    }
+
+    /// Refuses further operations and those that wait, until it is opened again: the writer died.
+    pub(super) fn abandon(&self) {
         let mut waiting = self.waiting.lock();
-        let deserted = !waiting.closed;
-        waiting.deserted = deserted;
-        waiting.closed = true;
+        waiting.deserted = true;
+        waiting.rows = 0;
+        waiting.bytes = 0;
         let dropped = std::mem::take(&mut waiting.operations);
         let refused: Vec<_> = dropped
             .into_iter()
@@ -231,7 +236,6 @@ impl Queue {
         for (operation, refusal) in refused {
             operation.answer(refusal);
         }
-        deserted
     }
 
     fn sleep(&self, waiting: &mut MutexGuard<'_, Waiting>, wake_at: usize, at_most: Duration) {

@@ -292,6 +292,16 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn attend(&self) -> String {
+        let mut fate = self.fate.subscribe();
+        let died = fate.wait_for(Option::is_some).await.ok();
+        let Some(why) = died.and_then(|why| why.clone()) else {
+            return std::future::pending().await;
+        };
+        self.revive();
+        why
+    }
+
     async fn close(&self) {
         self.queue.close();
         let thread = self.writer.lock().take();

@@ -3,8 +3,13 @@
 //! It takes everything that waits, applies it in one transaction, commits, announces what was accepted, and answers the
 //! waiters: one flush of the disk for hundreds of operations. Between batches it lists rows and sweeps deletions in small
 //! steps. It reads no clock: keys get the time that callers brought.
+//!
+//! One that dies (a panic) leaves nothing half done: its transaction is rolled back with its connection. It is started again
+//! with a fresh one, by whoever attends to the store.
 
+use std::any::Any;
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,17 +17,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
 use rusqlite::{Connection, ErrorCode};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::SqliteConfig;
 use super::duties::Duties;
 use super::failure::Fault;
 use super::file::{DatabaseFile, GONE};
+use super::open::open_writer;
 use super::queue::{Operation, Queue, Taken};
+use super::read;
 use super::write::{Effects, Work};
 use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::record::Ended;
-use crate::seal::SealKey;
 
 /// Rows that one transaction takes from the queue.
 const BATCH_ROWS: usize = 4_096;
@@ -43,47 +51,82 @@ pub(super) struct Counters {
     pub(super) commit_nanos: AtomicU64,
 }
 
-/// What the thread needs.
+impl Counters {
+    /// Counts what the database holds.
+    pub(super) fn count(&self, conn: &Connection) -> Result<(), Fault> {
+        let (pending, dead) = read::stats::counts(conn)?;
+        self.pending.store(pending, Ordering::Relaxed);
+        self.dead.store(dead, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Why the writer died; `None` while it lives.
+pub(super) type Fate = Arc<watch::Sender<Option<String>>>;
+
+/// What the thread needs beside its connection.
 pub(super) struct Writer {
-    pub(super) conn: Connection,
+    pub(super) config: SqliteConfig,
     pub(super) ids: IdCodec,
-    pub(super) seal: SealKey,
     pub(super) queue: Arc<Queue>,
     pub(super) feed: Feed,
     pub(super) counters: Arc<Counters>,
+    pub(super) fate: Fate,
+    /// Keeps the directory as long as there is a writer, dead or alive.
+    #[expect(dead_code, reason = "it only has to be there")]
     pub(super) lock: File,
     pub(super) file: DatabaseFile,
 }
 
-/// Refuses everything once the writer is gone, and says so when nobody had asked it to go: after a panic.
-struct Abandon(Arc<Queue>);
-
-impl Drop for Abandon {
-    fn drop(&mut self) {
-        if self.0.abandon() {
-            tracing::error!(
-                "the store's writer stopped: nothing can be written until the program is restarted"
-            );
-        }
-    }
-}
-
 impl Writer {
-    /// Works until the queue is closed and empty. Then the database is closed and the directory free.
-    pub(super) fn run(self) {
-        let abandon = Abandon(Arc::clone(&self.queue));
-        if let Err(fault) = self.work() {
-            tracing::error!(error = %fault, "the store's writer stopped");
-        }
-        if let Err((_, error)) = self.conn.close() {
+    /// Works until the queue is closed and empty; then the database is closed, and the directory is free. One that dies refuses
+    /// what waits, says why, and is answered: it can be run again, with a fresh connection (`None`).
+    pub(super) fn run(self, conn: Option<Connection>) -> Option<Self> {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work_to_the_end(conn)));
+        let why = match worked {
+            Ok(Ok(())) => return None,
+            Ok(Err(fault)) => fault.to_string(),
+            Err(panic) => panic_text(panic.as_ref()).to_owned(),
+        };
+        tracing::error!(
+            reason = why,
+            "the store's writer died: nothing is written until it is started again"
+        );
+        self.queue.abandon();
+        self.fate.send_replace(Some(why));
+        Some(self)
+    }
+
+    fn work_to_the_end(&self, conn: Option<Connection>) -> Result<(), Fault> {
+        let conn = match conn {
+            Some(conn) => conn,
+            None => self.begin_again()?,
+        };
+        self.work(&conn)?;
+        if let Err((_, error)) = conn.close() {
             tracing::warn!(%error, "closing the database");
         }
-        drop(abandon);
-        drop(self.lock);
+        Ok(())
     }
 
-    fn work(&self) -> Result<(), Fault> {
-        let mut work = Work::new(&self.conn, self.ids.clone(), self.seal.clone())?;
+    /// A fresh connection. The last commit of the one before may not have been counted, nor told to the engine: so everything
+    /// is counted anew, and the engine looks at all that is pending.
+    fn begin_again(&self) -> Result<Connection, Fault> {
+        if self.file.is_gone() {
+            return Err(Fault::corrupt(GONE));
+        }
+        let conn = open_writer(&self.config)?;
+        self.counters.count(&conn)?;
+        for destination in read::lane::destinations_with_pending(&conn)? {
+            self.feed.spilled(destination);
+        }
+        self.queue.reopen();
+        tracing::info!("the store's writer was started again");
+        Ok(conn)
+    }
+
+    fn work(&self, conn: &Connection) -> Result<(), Fault> {
+        let mut work = Work::new(conn, self.ids.clone(), self.config.seal_key.clone())?;
         let mut duties = Duties::new();
         let mut last_batch = 0;
         let mut is_gone = false;
@@ -155,16 +198,16 @@ impl Writer {
         apply: impl FnOnce(&mut Work<'_>) -> Result<(), Fault>,
     ) -> Option<Failed> {
         if work.is_stale
-            && let Err(fault) = self.recover(work)
+            && let Err(fault) = recover(work)
         {
             return Some(Failed {
                 fault,
                 in_commit: false,
             });
         }
-        let applied = self.statement("BEGIN IMMEDIATE").and_then(|()| apply(work));
+        let applied = statement(work.conn, "BEGIN IMMEDIATE").and_then(|()| apply(work));
         let failed = match applied {
-            Ok(()) => self.statement("COMMIT").err().map(|fault| Failed {
+            Ok(()) => statement(work.conn, "COMMIT").err().map(|fault| Failed {
                 fault,
                 in_commit: true,
             }),
@@ -174,24 +217,10 @@ impl Writer {
             }),
         }?;
         work.is_stale = true;
-        if let Err(fault) = self.recover(work) {
+        if let Err(fault) = recover(work) {
             tracing::error!(error = %fault, "failed to forget a transaction that was rolled back; nothing is written until that works");
         }
         Some(failed)
-    }
-
-    /// Ends what is left of a failed transaction, and forgets what it taught.
-    fn recover(&self, work: &mut Work<'_>) -> Result<(), Fault> {
-        // SQLite may have rolled back by itself; then there is nothing left to do.
-        if !self.conn.is_autocommit() {
-            self.statement("ROLLBACK")?;
-        }
-        work.forget()
-    }
-
-    fn statement(&self, sql: &str) -> Result<(), Fault> {
-        self.conn.prepare_cached(sql)?.execute([])?;
-        Ok(())
     }
 
     /// After a rollback: when the disk is to blame, everybody hears of it; when one operation is, only that one does.
@@ -268,4 +297,24 @@ impl Failed {
             _ => self.fault.to_store_error(),
         }
     }
+}
+
+/// Ends what is left of a failed transaction, and forgets what it taught.
+fn recover(work: &mut Work<'_>) -> Result<(), Fault> {
+    // SQLite may have rolled back by itself; then there is nothing left to do.
+    if !work.conn.is_autocommit() {
+        statement(work.conn, "ROLLBACK")?;
+    }
+    work.forget()
+}
+
+fn statement(conn: &Connection, sql: &str) -> Result<(), Fault> {
+    conn.prepare_cached(sql)?.execute([])?;
+    Ok(())
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("it panicked without a text")
 }

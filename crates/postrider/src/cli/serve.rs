@@ -162,7 +162,7 @@ struct Running {
     connections: Connections,
     accepting: JoinHandle<()>,
     /// What works in the background, and ends when it is told to stop.
-    workers: [JoinHandle<()>; 2],
+    workers: [JoinHandle<()>; 3],
     watching: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -280,7 +280,7 @@ fn work(
     engine: Control,
     changed: &Arc<Notify>,
     kept: RetentionConfig,
-) -> [JoinHandle<()>; 2] {
+) -> [JoinHandle<()>; 3] {
     let replayer = Replayer {
         store: Arc::clone(&parts.store),
         engine,
@@ -297,6 +297,7 @@ fn work(
         stop: supervisor.stop.clone(),
     };
     [
+        supervisor.attend(&parts.store),
         supervisor.supervise(REPLAY_WORKER, move || replayer.clone().run()),
         supervisor.supervise(retention::WORKER, move || retention.clone().run()),
     ]

@@ -3,9 +3,11 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_store::Store;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
@@ -13,6 +15,8 @@ use tokio::time::Instant;
 use super::health::{Health, WorkerState};
 use super::metrics::Metrics;
 
+/// Name of the store in `/healthz`.
+const STORE: &str = "store";
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A part that ran for so long starts again after the first pause, whatever was before.
@@ -64,6 +68,20 @@ impl Supervisor {
                     () = stopped(&mut this.stop) => return,
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        })
+    }
+
+    /// Has the part of the store that works by itself started again when it dies.
+    pub fn attend(&self, store: &Arc<dyn Store>) -> JoinHandle<()> {
+        let (store, stop) = (Arc::clone(store), self.stop.clone());
+        self.supervise(STORE, move || {
+            let (store, mut stop) = (Arc::clone(&store), stop.clone());
+            async move {
+                tokio::select! {
+                    why = store.attend() => resume_unwind(Box::new(why)),
+                    () = stopped(&mut stop) => {}
+                }
             }
         })
     }

@@ -47,6 +47,8 @@ pub(super) struct Held {
     pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
+    /// Whether the store's writer dies, and is started again by whoever attends to it.
+    pub(super) writer_dies_once: AtomicBool,
     /// Whether the next write of protection panics.
     pub(super) keeper_dies_once: AtomicBool,
     /// States of protection that were written or forgotten.
@@ -67,6 +69,7 @@ impl Held {
             noisy: Mutex::default(),
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
+            writer_dies_once: AtomicBool::new(false),
             keeper_dies_once: AtomicBool::new(false),
             protections_written: AtomicUsize::new(0),
             corrupts_contexts: AtomicBool::new(false),
@@ -401,6 +404,13 @@ impl Store for Held {
 
     async fn ping(&self) -> Result<(), StoreError> {
         hold!(self, store => store.ping())
+    }
+
+    async fn attend(&self) -> String {
+        if self.writer_dies_once.swap(false, Ordering::SeqCst) {
+            return "a scripted death of the writer".to_owned();
+        }
+        self.store.attend().await
     }
 
     async fn close(&self) {

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use postrider::engine::EngineConfig;
 use postrider::telemetry::health::WorkerState;
+use postrider::telemetry::supervisor::Supervisor;
 use postrider_core::delivery::DeliveryStatus;
 use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::id::DestinationKey;
 use postrider_store::record::{Destination, Retried, Upserted};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::HOUR;
@@ -120,6 +122,29 @@ async fn a_keeper_that_dies_takes_the_loop_with_it_and_both_are_started_again() 
         .map(|(key, kept)| (*key, kept.breaker.is_some()))
         .collect();
     assert_eq!(kept, [(down, true)], "what opened again is written down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_writer_died_is_seen_and_started_again() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let (stop, stopped) = watch::channel(false);
+    let supervisor = Supervisor {
+        health: world.health.clone(),
+        metrics: Arc::default(),
+        stop: stopped,
+    };
+    world.held.writer_dies_once.store(true, Ordering::SeqCst);
+    let attending = supervisor.attend(&world.store);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let store = world.health.workers().remove("store");
+    let reason = "panicked: a scripted death of the writer".to_owned();
+    assert_eq!(store, Some(WorkerState::Failed(reason)));
+    assert!(!world.health.is_healthy(), "and /healthz says so");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(world.health.is_healthy());
+    assert!(!attending.is_finished());
+    stop.send_replace(true);
+    attending.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
