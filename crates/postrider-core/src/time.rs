@@ -52,6 +52,12 @@ impl Timestamp {
         self.0 / 1000
     }
 
+    /// The first whole second that is not before it.
+    #[must_use]
+    pub const fn whole_second(self) -> Self {
+        Self::from_millis(self.0.saturating_add(999) / 1000 * 1000)
+    }
+
     /// The instant `by` later, at most [`Timestamp::MAX`]. Sub-millisecond parts are dropped.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
@@ -131,6 +137,14 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_second_is_not_before() {
+        for (millis, whole) in [(0, 0), (1, 1_000), (999, 1_000), (1_000, 1_000), (1_001, 2_000)] {
+            assert_eq!(Timestamp::from_millis(millis).whole_second().as_millis(), whole);
+        }
+        assert_eq!(Timestamp::MAX.whole_second(), Timestamp::MAX);
+    }
 
     #[test]
     fn shows_utc_with_milliseconds() {

@@ -53,7 +53,8 @@ pub struct Finished<P> {
     pub delivery: PendingDelivery,
     /// What the attempt saw; `None` when none was made.
     pub outcome: Option<Outcome>,
-    /// It went to another receiver than the destination has now: its outcome says nothing of this one.
+    /// It went to another receiver than the destination has now, or the destination is deleted: its outcome says nothing of
+    /// this one.
     pub elsewhere: bool,
     /// The policy called the outcome permanent.
     pub permanent: bool,

@@ -207,6 +207,7 @@ impl<P: Payload> Dispatcher<P> {
         let Some(lane) = self.lanes.get_mut(&destination) else {
             return Learned::NOTHING;
         };
+        lane.end_hold(&self.config.window, now);
         let in_flight = lane.in_flight;
         lane.in_flight = in_flight.saturating_sub(1);
         self.busy -= usize::from(in_flight == 1);

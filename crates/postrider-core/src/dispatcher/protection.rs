@@ -15,13 +15,39 @@ use crate::id::{DestinationKey, TenantKey};
 use crate::streak::{Notice, Streak};
 use crate::time::Timestamp;
 
-/// What outlives a restart: a receiver that is down must not be let loose upon, and days of failure not be forgotten.
+/// A hold that is shorter is not worth a write: a restart takes about as long.
+const MIN_KEPT_HOLD: Duration = Duration::from_secs(2);
+/// Failures in a row that go on for so long are worth one, so that a restart does not set the time to disabling to zero.
+const OLD_STREAK: Duration = Duration::from_secs(3600);
+
+/// What outlives a restart: a receiver that is down must not be let loose upon, nor one that asked for a pause, and days of
+/// failure not be forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protection {
     /// The breaker, when it is not closed.
     pub breaker: Option<BreakerSnapshot>,
     /// Failures since the last success, as they were when this was kept.
     pub streak: Streak,
+    /// The receiver asked for no request before this. In whole seconds, rounded up: answers that come in together then ask for
+    /// the same, and for one write. When it is over and still kept, nothing has been answered since.
+    #[serde(default)]
+    pub hold_until: Option<Timestamp>,
+}
+
+impl Protection {
+    /// Whether this is worth a write over what is `kept`, although the breaker did not change: a hold ends later (and not
+    /// within two seconds), failures in a row have gone on for an hour, or those that are kept are over.
+    #[must_use]
+    pub fn outdates(&self, kept: Option<&Self>, now: Timestamp) -> bool {
+        let held = kept.and_then(|kept| kept.hold_until);
+        let is_long = self
+            .hold_until
+            .is_some_and(|until| until.since(now) >= MIN_KEPT_HOLD);
+        let since = self.streak.since();
+        let failed = kept.and_then(|kept| kept.streak.since());
+        let is_old = since.is_some_and(|since| now.since(since) >= OLD_STREAK);
+        (is_long && self.hold_until > held) || (since != failed && (is_old || failed.is_some()))
+    }
 }
 
 /// What the owner of a destination wants of its lane.
@@ -90,22 +116,27 @@ impl<P: Payload> Dispatcher<P> {
     pub fn protection(&self, destination: DestinationKey) -> Option<Protection> {
         let lane = self.lanes.get(&destination)?;
         let breaker = lane.breaker.snapshot();
-        let is_well = breaker.is_none() && lane.streak.failures() == 0;
+        let hold_until = lane.hold_until.map(Timestamp::whole_second);
+        let is_well = breaker.is_none() && lane.streak.failures() == 0 && hold_until.is_none();
         (!is_well).then_some(Protection {
             breaker,
             streak: lane.streak,
+            hold_until,
         })
     }
 
-    /// As it was kept, before anything of the destination was sent.
+    /// As it was kept, before anything of the destination was sent. A hold that is over meanwhile ends as if it had been
+    /// waited for: the window starts from one.
     pub fn restore(&mut self, destination: DestinationKey, kept: Protection, now: Timestamp) {
         let window = self.config.window;
         let lane = self.lane(destination, now);
         lane.streak = kept.streak;
+        lane.hold_until = kept.hold_until;
         if let Some(snapshot) = kept.breaker {
             lane.breaker = Breaker::restore(destination.0.unsigned_abs(), snapshot);
             lane.window.restart(&window);
         }
+        self.list(destination);
     }
 
     /// Somebody says that the receiver is well: breaker, hold and failures in a row are forgotten, the window starts
@@ -123,6 +154,21 @@ impl<P: Payload> Dispatcher<P> {
         }
         self.list(destination);
         change
+    }
+
+    /// The destination is deleted: its deliveries end in the store, and what was known of its receiver is worth nothing. What is
+    /// out comes back as always, and the lane goes with the next sweep after that.
+    pub fn forget(&mut self, destination: DestinationKey, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&destination) else {
+            return;
+        };
+        lane.used_at = Timestamp::EPOCH;
+        let keys: Vec<_> = lane.owned.keys().copied().collect();
+        for key in keys {
+            self.withdrawn(destination, key, now);
+        }
+        self.limit_replays(destination, Some(DEFAULT_REPLAY_RATE), now);
+        self.reset(destination, now);
     }
 
     /// What the destination's owner wants from now on.

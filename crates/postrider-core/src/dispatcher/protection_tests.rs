@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::outcome::Answer;
 use crate::policy::RetryPolicy;
+use crate::streak::{Streak, StreakConfig};
 
 fn limit(per_second: u32) -> Terms {
     Terms {
@@ -94,6 +95,157 @@ fn what_is_kept_brings_an_open_breaker_back_with_a_single_probe() {
     assert_eq!(after.view(DestinationKey(1), until).failures, 5);
 }
 
+/// Holds destination 1 at `now`, by the answer of one delivery that was started before.
+fn hold(dispatcher: &mut Dispatcher<Bytes>, delivery: PendingDelivery, hold: Duration, now: Timestamp) {
+    let limited = Finished {
+        hold_until: Some(now.plus(hold)),
+        ..answered(delivery, 429)
+    };
+    dispatcher.finished(limited, now);
+}
+
+/// What is kept of destination 1 that was held for 60 s at 20 ms.
+fn held() -> Protection {
+    let mut dispatcher = dispatcher_with(0..1);
+    let delivery = started(dispatcher.next_action(START)).unwrap();
+    hold(&mut dispatcher, delivery, Duration::from_secs(60), at(20));
+    dispatcher.protection(DestinationKey(1)).unwrap()
+}
+
+#[test]
+fn what_is_kept_brings_a_hold_back_with_a_ramp() {
+    let kept = held();
+    assert_eq!(kept.hold_until, Some(at(61_000)), "60.02 s, never earlier");
+    let mut after = dispatcher_with(1..9);
+    after.restore(DestinationKey(1), kept, at(1_000));
+    assert!(after.next_action(at(1_000)).is_none());
+    let view = after.view(DestinationKey(1), at(1_000));
+    assert_eq!((view.standing, view.until), (Standing::Held, Some(at(61_000))));
+    assert_eq!(after.poll_timeout().map(|(at, _)| at), Some(at(61_000)));
+    assert!(after.next_action(at(60_999)).is_none());
+    assert!(started(after.next_action(at(61_000))).is_some());
+    assert!(
+        after.next_action(at(61_000)).is_none(),
+        "the window starts from one"
+    );
+    assert_eq!(after.protection(DestinationKey(1)), None, "it is over");
+}
+
+#[test]
+fn a_hold_that_is_over_when_it_is_read_back_holds_nothing_and_ends_in_a_ramp() {
+    let mut after = dispatcher_with(1..9);
+    after.restore(DestinationKey(1), held(), at(3_600_000));
+    assert!(started(after.next_action(at(3_600_000))).is_some());
+    assert!(after.next_action(at(3_600_000)).is_none(), "one, not four");
+}
+
+#[test]
+fn a_hold_without_deliveries_ends_by_itself_and_its_lane_is_forgotten() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig::default());
+    dispatcher.restore(DestinationKey(1), held(), START);
+    assert!(dispatcher.next_action(START).is_none());
+    assert_eq!(dispatcher.poll_timeout().map(|(at, _)| at), Some(at(61_000)));
+    assert!(dispatcher.next_action(at(61_000)).is_none());
+    dispatcher.sweep(at(600_000));
+    assert!(!dispatcher.has_lane(DestinationKey(1)));
+}
+
+#[test]
+fn answers_that_come_in_together_ask_for_one_write_of_a_hold() {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig {
+        window: WindowConfig {
+            initial: 64,
+            ..WindowConfig::default()
+        },
+        ..DispatcherConfig::default()
+    });
+    for key in 0..64 {
+        dispatcher.accepted(pending(key, 1, START), None, START);
+    }
+    let out: Vec<_> = std::iter::from_fn(|| started(dispatcher.next_action(START))).collect();
+    assert_eq!(out.len(), 64);
+    // From 20 ms to 335 ms, each asks for 60 s from then on.
+    let mut kept: Option<Protection> = None;
+    let mut writes = Vec::new();
+    for (n, delivery) in (0..).zip(out) {
+        let now = at(20 + 5 * n);
+        hold(&mut dispatcher, delivery, Duration::from_secs(60), now);
+        let protection = dispatcher.protection(DestinationKey(1)).unwrap();
+        if protection.outdates(kept.as_ref(), now) {
+            writes.push(protection.hold_until);
+            kept = Some(protection);
+        }
+    }
+    assert_eq!(writes, [Some(at(61_000))]);
+    // The pause was too short for the receiver: the next answer asks for another.
+    dispatcher.accepted(pending(100, 1, START), None, at(61_000));
+    let delivery = started(dispatcher.next_action(at(61_000))).unwrap();
+    hold(&mut dispatcher, delivery, Duration::from_secs(60), at(61_020));
+    let protection = dispatcher.protection(DestinationKey(1)).unwrap();
+    assert!(protection.outdates(kept.as_ref(), at(61_020)));
+}
+
+#[test]
+fn a_hold_of_a_second_is_worth_no_write() {
+    for (seconds, is_worth_it) in [(1, false), (2, true)] {
+        let mut dispatcher = dispatcher_with(0..1);
+        let delivery = started(dispatcher.next_action(START)).unwrap();
+        hold(&mut dispatcher, delivery, Duration::from_secs(seconds), START);
+        let protection = dispatcher.protection(DestinationKey(1)).unwrap();
+        assert_eq!(protection.outdates(None, START), is_worth_it, "{seconds} s");
+    }
+}
+
+#[test]
+fn failures_in_a_row_are_worth_a_write_after_an_hour_and_once_they_are_over() {
+    let failed = |since: Timestamp, breaker| {
+        let mut streak = Streak::default();
+        streak.finished(&Outcome::status(404), since, &StreakConfig::default());
+        Protection {
+            breaker,
+            streak,
+            hold_until: None,
+        }
+    };
+    let hour = 3_600_000;
+    let now = failed(START, None);
+    assert!(!now.outdates(None, at(hour - 1)));
+    assert!(now.outdates(None, at(hour)));
+    assert!(!now.outdates(Some(&now), at(100 * hour)), "once");
+    // A success came between, and what is kept would bring the old beginning back.
+    let later = failed(at(2 * hour), None);
+    assert!(later.outdates(Some(&now), at(2 * hour)));
+    let well = Protection {
+        streak: Streak::default(),
+        ..now.clone()
+    };
+    assert!(well.outdates(Some(&now), at(2 * hour)));
+    assert!(!well.outdates(Some(&well), at(2 * hour)));
+}
+
+#[test]
+fn what_an_earlier_version_kept_is_read() {
+    let text = r#"{"breaker":null,"streak":{"failures":3,"since":"2023-11-14T22:13:20Z","told":0}}"#;
+    let kept: Protection = serde_json::from_str(text).unwrap();
+    assert_eq!((kept.streak.failures(), kept.streak.since()), (3, Some(START)));
+    assert_eq!(kept.hold_until, None);
+}
+
+#[test]
+fn a_reset_forgets_a_hold() {
+    let mut dispatcher = dispatcher_with(0..9);
+    let delivery = started(dispatcher.next_action(START)).unwrap();
+    hold(&mut dispatcher, delivery, Duration::from_secs(60), START);
+    assert!(dispatcher.protection(DestinationKey(1)).is_some());
+    dispatcher.reset(DestinationKey(1), at(1));
+    assert_eq!(dispatcher.protection(DestinationKey(1)), None);
+    assert!(started(dispatcher.next_action(at(1))).is_some());
+    assert!(
+        dispatcher.next_action(at(1)).is_none(),
+        "and the window starts from one"
+    );
+}
+
 #[test]
 fn a_reset_lets_one_go_at_once() {
     let mut dispatcher = dispatcher_with(0..8);
@@ -114,6 +266,42 @@ fn a_lane_that_knows_of_trouble_is_not_forgotten() {
     open(&mut dispatcher);
     dispatcher.sweep(at(86_400_000));
     assert!(dispatcher.protection(DestinationKey(1)).is_some());
+}
+
+#[test]
+fn a_deleted_destination_is_forgotten_with_its_trouble() {
+    let mut dispatcher = dispatcher_with(0..5);
+    open(&mut dispatcher);
+    dispatcher.limit_replays(DestinationKey(1), None, START);
+    dispatcher.accepted(pending(8, 1, at(86_400_000)), None, START);
+    dispatcher.accepted(pending(9, 2, START), None, START);
+    let out = started(dispatcher.next_action(START)).unwrap();
+    for key in [1, 2, 3] {
+        dispatcher.forget(DestinationKey(key), at(1));
+    }
+    let view = dispatcher.view(DestinationKey(1), at(1));
+    assert_eq!((view.standing, view.failures), (Standing::Idle, 0));
+    assert_eq!(dispatcher.load().queued, 0, "its deliveries end in the store");
+    assert_eq!(dispatcher.census(at(1)).breakers, [2, 0, 0]);
+    assert!(dispatcher.next_action(at(1)).is_none());
+    dispatcher.sweep(at(60_000));
+    assert_eq!(
+        dispatcher.destinations(),
+        [DestinationKey(2)],
+        "something of it is out"
+    );
+    let limited = Finished {
+        elsewhere: true,
+        hold_until: Some(at(600_000)),
+        again: Some((pending(9, 2, at(86_400_000)), None)),
+        ..answered(out, 503)
+    };
+    assert_eq!(dispatcher.finished(limited, at(60_000)), Learned::NOTHING);
+    dispatcher.settled([(out.destination, out.key)], at(60_000));
+    dispatcher.forget(DestinationKey(2), at(60_000));
+    assert!(dispatcher.next_action(at(60_000)).is_none());
+    dispatcher.sweep(at(120_000));
+    assert_eq!(dispatcher.destinations(), []);
 }
 
 #[test]

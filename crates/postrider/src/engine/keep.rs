@@ -1,8 +1,9 @@
-//! Writes down what protects receivers, so that a restart does not let traffic loose on one that is down.
+//! Writes down what protects receivers, so that a restart does not let traffic loose on one that is down, or that asked for a
+//! pause.
 //!
-//! Only changes come here, not deliveries: a breaker that opened or closed, a number of failures that is alarming. Of
-//! several states of one destination only the latest waits and is written, so a store that cannot write now makes no queue:
-//! what waits is bounded by the number of destinations.
+//! Only changes come here, not deliveries: a breaker that opened or closed, a hold that began, a number of failures that is
+//! alarming, failures that have gone on for an hour. Of several states of one destination only the latest waits and is written,
+//! so a store that cannot write now makes no queue: what waits is bounded by the number of destinations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ pub(super) async fn keep(parts: Parts, waiting: ToKeep) {
     while let Some(states) = waiting.next().await {
         let batch = states.iter().map(|(key, state)| (*key, state.clone())).collect();
         if let Err(error) = parts.store.keep_protection(batch).await {
-            tracing::warn!(%error, destinations = states.len(), "failed to keep the state of circuit breakers; trying again");
+            tracing::warn!(%error, destinations = states.len(), "failed to keep the state of circuit breakers and holds; trying again");
             waiting.put_back(states);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -113,6 +114,7 @@ mod tests {
                 Some(Protection {
                     breaker: None,
                     streak: Streak::default(),
+                    hold_until: None,
                 }),
             );
         }

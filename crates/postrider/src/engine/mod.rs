@@ -3,7 +3,7 @@
 //! [`Engine::start`] spawns four kinds of tasks. The *loop* ([`run`]) owns the dispatcher and performs its actions;
 //! it is the only one that decides what starts. *Attempts* ([`attempt`]) send and judge, one task each, and report to the
 //! loop. The *settler* ([`settle`]) commits judged results in order and tells the loop; the *keeper* ([`keep`]) writes the few
-//! states of breakers that outlive a restart. People ask the loop through [`control::Control`]. A loop that dies is started
+//! states of breakers and holds that outlive a restart. People ask the loop through [`control::Control`]. A loop that dies is started
 //! again from the store: what was in flight is sent again, nothing is lost.
 //!
 //! The engine knows neither SQL nor HTTP: [`Store`] and [`Courier`] are traits, and so is the clock, so that the simulation

@@ -1,8 +1,7 @@
 //! The loop: inputs into the dispatcher, its actions into tasks.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::{PendingDelivery, WaitCause};
@@ -23,7 +22,6 @@ use super::control::Commands;
 use super::keep::{self, Keeping};
 use super::settle::{Settled, settle};
 use super::{Closing, Drained, EngineConfig, Freight, Parts};
-use crate::directory::target::Target;
 use crate::telemetry::metrics::EngineGauges;
 
 /// Finished attempts, and questions, that are taken in one turn of the loop.
@@ -52,8 +50,8 @@ pub(super) struct Run {
     judged: mpsc::Sender<Settlement>,
     settled: mpsc::Receiver<Settled>,
     settler: JoinHandle<()>,
-    /// Destinations of which the store keeps a state, or will.
-    pub(super) kept: HashSet<DestinationKey>,
+    /// What the store keeps of destinations, or will.
+    pub(super) kept: HashMap<DestinationKey, Protection>,
     pub(super) keeping: Keeping,
     keeper: JoinHandle<()>,
     commands: Commands,
@@ -76,7 +74,7 @@ impl Run {
         Self {
             settler: tokio::spawn(settle(parts.clone(), to_settle, tell_settled)),
             keeper: tokio::spawn(keep::keep(parts.clone(), to_keep)),
-            kept: HashSet::new(),
+            kept: HashMap::new(),
             keeping,
             commands,
             parts,
@@ -102,7 +100,8 @@ impl Run {
             tokio::select! {
                 biased;
                 closing = asked_to_close(&mut self.closing) => return self.drain(closing).await,
-                ended = &mut self.settler => die_with_it(ended),
+                ended = &mut self.settler => die_with_it("settler", ended),
+                ended = &mut self.keeper => die_with_it("keeper", ended),
                 _ = self.done.1.recv_many(&mut finished, MAX_TURN) => {
                     for done in finished.drain(..) {
                         self.finish(done);
@@ -153,7 +152,8 @@ impl Run {
                 Ok((protections, destinations)) => {
                     let now = self.parts.clock.now();
                     for (destination, protection) in protections {
-                        self.kept.insert(destination);
+                        self.agree(destination);
+                        self.kept.insert(destination, protection.clone());
                         self.dispatcher.restore(destination, protection, now);
                     }
                     for destination in destinations {
@@ -256,14 +256,16 @@ impl Run {
         }
     }
 
-    fn finish(&mut self, done: Done) {
+    fn finish(&mut self, mut done: Done) {
         let now = self.parts.clock.now();
         let destination = done.finished.delivery.destination;
+        let target = self.parts.directory.target(destination);
         // Enabled meanwhile: its lane was told before this came.
-        let disabled = |target: Arc<Target>| target.disabled;
-        if done.pause && self.parts.directory.target(destination).is_some_and(disabled) {
+        if done.pause && target.as_ref().is_some_and(|target| target.disabled) {
             self.dispatcher.pause(destination, now);
         }
+        // Deleted meanwhile: there is nobody left to learn about.
+        done.finished.elsewhere |= target.is_none();
         self.agree(destination);
         let learned = self.dispatcher.finished(done.finished, now);
         let attempt = done
@@ -284,18 +286,22 @@ impl Run {
         }
     }
 
-    /// Tells the dispatcher what the destination's owner wants now.
+    /// Tells the dispatcher what the destination's owner wants now, or that it is deleted; the store forgets that one by
+    /// itself.
     pub(super) fn agree(&mut self, destination: DestinationKey) {
-        if let Some(target) = self.parts.directory.target(destination) {
-            let now = self.parts.clock.now();
-            let terms = Terms {
-                tenant: target.tenant,
-                share: target.share,
-                rate_limit: target.rate_limit,
-                patience: target.policy.patience(),
-            };
-            self.dispatcher.agree(destination, terms, now);
-        }
+        let now = self.parts.clock.now();
+        let Some(target) = self.parts.directory.target(destination) else {
+            self.kept.remove(&destination);
+            self.dispatcher.forget(destination, now);
+            return;
+        };
+        let terms = Terms {
+            tenant: target.tenant,
+            share: target.share,
+            rate_limit: target.rate_limit,
+            patience: target.policy.patience(),
+        };
+        self.dispatcher.agree(destination, terms, now);
     }
 
     fn take_settled(&mut self, keys: Settled) {
@@ -377,11 +383,11 @@ async fn remembered(
     Ok((protections, parts.store.destinations_with_pending().await?))
 }
 
-/// Without the settler nothing would be recorded and nobody would see it: the loop dies too, and is started again.
-fn die_with_it(ended: Result<(), JoinError>) -> ! {
+/// Without a writer nothing would be recorded and nobody would see it: the loop dies too, and is started again.
+fn die_with_it(writer: &str, ended: Result<(), JoinError>) -> ! {
     match ended {
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        Ok(()) | Err(_) => panic!("the settler ended although the loop goes on"),
+        Ok(()) | Err(_) => panic!("the {writer} ended although the loop goes on"),
     }
 }
 

@@ -57,9 +57,7 @@ impl Run {
             self.give_up(destination, attempt, now);
         }
         let is_news = learned.change != Change::None || notice.alert.is_some();
-        if is_news || self.kept.contains(&destination) {
-            self.keep(destination, is_news);
-        }
+        self.keep(destination, is_news, now);
     }
 
     /// Tells of a delivery that used up its attempts.
@@ -113,9 +111,7 @@ impl Run {
                     self.parts.notices.send(destination, What::BreakerClosed);
                     self.parts.metrics.protection.closed(Closed::OnRequest);
                 }
-                if self.kept.contains(&destination) {
-                    self.keep(destination, true);
-                }
+                self.keep(destination, false, now);
                 let _ = answer.send(self.dispatcher.view(destination, now));
             }
         }
@@ -130,15 +126,19 @@ impl Run {
     }
 
     /// Writes the state down, when it is news or there is nothing left to be kept.
-    fn keep(&mut self, destination: DestinationKey, is_news: bool) {
+    fn keep(&mut self, destination: DestinationKey, is_news: bool, now: Timestamp) {
         let protection = self.dispatcher.protection(destination);
-        if protection.is_some() && !is_news {
+        let kept = self.kept.get(&destination);
+        let is_news = match &protection {
+            Some(protection) => is_news || protection.outdates(kept, now),
+            None => kept.is_some(),
+        };
+        if !is_news {
             return;
         }
-        if protection.is_some() {
-            self.kept.insert(destination);
-        } else {
-            self.kept.remove(&destination);
+        match &protection {
+            Some(protection) => drop(self.kept.insert(destination, protection.clone())),
+            None => drop(self.kept.remove(&destination)),
         }
         self.keeping.put(destination, protection);
     }

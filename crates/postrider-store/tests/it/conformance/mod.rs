@@ -81,6 +81,7 @@ macro_rules! conformance_suite {
             listing::deleted_destinations_keep_their_names,
             paging::pages_are_exact_while_rows_arrive,
             protection::a_state_is_kept_until_it_is_replaced_or_forgotten,
+            protection::a_hold_is_kept_without_anything_else,
             protection::a_deleted_destination_leaves_no_state,
             protection::a_backlog_is_counted_up_to_a_bound,
             letters::a_dead_letter_says_what_happened,

@@ -22,6 +22,7 @@ fn failed(times: u64) -> Protection {
     Protection {
         breaker: breaker.snapshot(),
         streak,
+        hold_until: None,
     }
 }
 
@@ -32,7 +33,10 @@ pub(crate) async fn a_state_is_kept_until_it_is_replaced_or_forgotten<H: Harness
     let one = create(&*store, acme, "des_1").await;
     let two = create(&*store, acme, "des_2").await;
     assert_eq!(store.protections().await.unwrap(), vec![]);
-    let open = failed(5);
+    let open = Protection {
+        hold_until: Some(at(3_600)),
+        ..failed(5)
+    };
     assert!(open.breaker.is_some());
     let both = vec![(one, Some(failed(4))), (two, Some(failed(3)))];
     store.keep_protection(both).await.unwrap();
@@ -42,6 +46,25 @@ pub(crate) async fn a_state_is_kept_until_it_is_replaced_or_forgotten<H: Harness
     let harness = harness.restart().await;
     let store = harness.store();
     assert_eq!(store.protections().await.unwrap(), [(one, open)]);
+}
+
+pub(crate) async fn a_hold_is_kept_without_anything_else<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let held = Protection {
+        breaker: None,
+        streak: Streak::default(),
+        hold_until: Some(at(600)),
+    };
+    store
+        .keep_protection(vec![(key, Some(held.clone()))])
+        .await
+        .unwrap();
+    drop(store);
+    let harness = harness.restart().await;
+    assert_eq!(harness.store().protections().await.unwrap(), [(key, held)]);
 }
 
 pub(crate) async fn a_deleted_destination_leaves_no_state<H: Harness>() {

@@ -47,6 +47,10 @@ pub(super) struct Held {
     pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
+    /// Whether the next write of protection panics.
+    pub(super) keeper_dies_once: AtomicBool,
+    /// States of protection that were written or forgotten.
+    pub(super) protections_written: AtomicUsize,
     /// Whether no earlier configuration can be read.
     corrupts_contexts: AtomicBool,
     /// Unless 0: one less than this of the next reads of dead letters, pages and single ones, are refused as busy, then every
@@ -67,6 +71,8 @@ impl Held {
             noisy: Mutex::default(),
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
+            keeper_dies_once: AtomicBool::new(false),
+            protections_written: AtomicUsize::new(0),
             corrupts_contexts: AtomicBool::new(false),
             busy_letters: AtomicUsize::new(0),
             busy_replays: AtomicUsize::new(0),
@@ -368,6 +374,10 @@ impl Store for Held {
         &self,
         changes: Vec<(DestinationKey, Option<Protection>)>,
     ) -> Result<(), StoreError> {
+        let dies = self.keeper_dies_once.swap(false, Ordering::SeqCst);
+        assert!(!dies, "a scripted death of the keeper");
+        self.protections_written
+            .fetch_add(changes.len(), Ordering::SeqCst);
         hold!(self, store => store.keep_protection(changes))
     }
 

@@ -101,6 +101,27 @@ async fn a_loop_that_dies_says_why_and_is_started_again_from_the_store() {
     assert!(world.health.is_healthy());
 }
 
+/// Or no breaker would ever be written down again, and nobody would know.
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_dies_takes_the_loop_with_it_and_both_are_started_again() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let down = world.destination("down", Behaviour::Status(500), None).await;
+    world.held.keeper_dies_once.store(true, Ordering::SeqCst);
+    world.publish(&[down], 20).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let engine = world.health.workers().remove("engine");
+    let reason = "panicked: a scripted death of the keeper".to_owned();
+    assert_eq!(engine, Some(WorkerState::Failed(reason)));
+    tokio::time::sleep(HOUR).await;
+    assert!(world.health.is_healthy());
+    let kept = world.store.protections().await.unwrap();
+    let kept: Vec<_> = kept
+        .iter()
+        .map(|(key, kept)| (*key, kept.breaker.is_some()))
+        .collect();
+    assert_eq!(kept, [(down, true)], "what opened again is written down");
+}
+
 #[tokio::test(start_paused = true)]
 async fn arrivals_without_end_do_not_keep_results_waiting() {
     let config = EngineConfig {

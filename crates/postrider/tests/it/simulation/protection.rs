@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use postrider::directory::{Rules, Shares};
 use postrider::engine::EngineConfig;
+use postrider_core::breaker::BreakerState;
 use postrider_core::delivery::{DeadReason, DeliveryStatus, WaitCause};
 use postrider_core::dispatcher::{Share, Standing};
+use postrider_core::id::DestinationKey;
 
 use super::HOUR;
 use super::world::{Behaviour, START, TENANT, World};
@@ -42,6 +45,140 @@ async fn a_restart_keeps_an_open_breaker_open_and_its_probe_single() {
     assert_eq!(seen[sent].at, until);
     let probing = world.control().view(down).await.unwrap();
     assert_eq!((probing.standing, probing.in_flight), (Standing::Probing, 1));
+}
+
+/// Four start at once; the first is answered with 429 after 20 ms and asks for 600 s. In whole seconds, rounded up, that ends
+/// 601 s after the start.
+async fn held_for_ten_minutes(world: &World) -> DestinationKey {
+    let limits = Behaviour::LimitsOnce(0, Duration::from_secs(600));
+    let held = world.destination("held", limits, None).await;
+    world.publish(&[held], 40).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let view = world.control().view(held).await.unwrap();
+    assert_eq!(view.standing, Standing::Held, "{view:?}");
+    assert_eq!(view.until, Some(START.plus(Duration::from_millis(600_020))));
+    assert_eq!(world.seen(held).len(), 4);
+    held
+}
+
+/// Nothing is sent while it is held, and then one, two, three at a time, since four were out before.
+async fn is_held_to_the_end(world: &World, held: DestinationKey) {
+    let end = START.plus(Duration::from_secs(601));
+    let view = world.control().view(held).await.unwrap();
+    assert_eq!((view.standing, view.until), (Standing::Held, Some(end)));
+    let left = end.since(world.clock.now());
+    tokio::time::sleep(left.saturating_sub(Duration::from_millis(5))).await;
+    assert_eq!(world.seen(held).len(), 4, "held means no traffic");
+    world.settle(HOUR).await;
+    let seen = world.seen(held);
+    let after = |n: usize| seen[n].at.since(end).as_millis();
+    assert_eq!(
+        [after(4), after(5), after(6), after(7), after(9), after(10)],
+        [0, 20, 20, 40, 40, 60],
+        "one, two, three"
+    );
+    assert_eq!(world.store.protections().await.unwrap(), vec![], "and forgotten");
+    let written = world.held.protections_written.load(Ordering::SeqCst);
+    assert_eq!(written, 2, "one write for a hold, one to forget it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_a_hold_for_every_delivery() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let held = held_for_ten_minutes(&world).await;
+    world.stop(Duration::ZERO).await;
+    world.start();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    is_held_to_the_end(&world, held).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_is_started_again_keeps_a_hold_for_every_delivery() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let held = held_for_ten_minutes(&world).await;
+    let works = Behaviour::Works(Duration::from_millis(20));
+    let works = world.destination("works", works, None).await;
+    world.held.dies_once.store(true, Ordering::SeqCst);
+    world.publish(&[works], 1).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.seen(works).len(), 2, "its result died with the loop");
+    is_held_to_the_end(&world, held).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_somebody_ended_is_not_there_after_a_restart() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let held = held_for_ten_minutes(&world).await;
+    world.stop(Duration::ZERO).await;
+    world.start();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.control().reset(held).await.unwrap();
+    world.stop(Duration::ZERO).await;
+    assert_eq!(world.store.protections().await.unwrap(), vec![]);
+    world.start();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(
+        world.seen(held).len(),
+        40,
+        "all but the second of the one that is to wait"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lane_of_a_deleted_destination_goes_although_it_last_failed() {
+    let world = World::new(1, EngineConfig::default()).await;
+    let open = world.destination("open", Behaviour::Status(500), None).await;
+    let hangs = world.destination("hangs", Behaviour::Hangs, None).await;
+    let limits = Behaviour::LimitsOnce(0, Duration::from_secs(3_600));
+    let held = world.destination("held", limits, None).await;
+    world.publish(&[open, hangs, held], 20).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let (census, _) = world.control().census(Vec::new()).await.unwrap();
+    assert_eq!(
+        (census.breakers, census.held),
+        ([2, 1, 0], 1),
+        "and one has requests out"
+    );
+    let now = world.clock.now();
+    for id in ["open", "hangs", "held"] {
+        world.directory.delete(TENANT, id, now).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let (census, _) = world.control().census(Vec::new()).await.unwrap();
+    assert_eq!(
+        (census.breakers, census.held),
+        ([3, 0, 0], 0),
+        "no trouble is left"
+    );
+    // The requests that are out hang for 15 s.
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert_eq!(world.control().ranks().await.unwrap(), []);
+    assert_eq!(world.store.protections().await.unwrap(), vec![]);
+}
+
+/// Four failures open no breaker and tell nobody.
+#[tokio::test(start_paused = true)]
+async fn the_beginning_of_failures_an_hour_ago_outlives_a_restart() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let policy = r#"{"immediate": {"retries": 0}, "backoff": {"schedule": ["30m"]}, "jitter": "none"}"#;
+    let fails = world
+        .destination("fails", Behaviour::Status(500), Some(policy))
+        .await;
+    world.publish(&[fails], 1).await;
+    tokio::time::sleep(HOUR - Duration::from_secs(60)).await;
+    assert_eq!(
+        world.store.protections().await.unwrap(),
+        vec![],
+        "after half an hour"
+    );
+    tokio::time::sleep(HOUR).await;
+    world.stop(Duration::ZERO).await;
+    assert_eq!(world.held.protections_written.load(Ordering::SeqCst), 1);
+    world.start();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let view = world.control().view(fails).await.unwrap();
+    assert_eq!(view.failing_since, Some(START), "{view:?}");
+    assert_eq!(view.breaker, BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
