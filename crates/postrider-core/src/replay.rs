@@ -11,7 +11,8 @@ words! {
     pub enum ReplayState {
         /// Its deliveries are made pending at its rate.
         Running = 0 => "running",
-        /// Somebody stopped it for a while: no more are made pending, and those that are wait.
+        /// Somebody stopped it for a while: no more are made pending, and those that are wait, unless another replay of the
+        /// destination runs, or a canceled one has deliveries left.
         Paused = 1 => "paused",
         /// Somebody ended it before it was done.
         Canceled = 2 => "canceled",

@@ -66,7 +66,7 @@ pub trait DeadLetters: Send + Sync + 'static {
     /// Creates a replay of what its scope holds now. At most 100 are running or paused; the newest 1,000 that have ended are
     /// kept.
     async fn create_replay(&self, spec: ReplaySpec, now: Timestamp) -> Result<ReplayCreated, StoreError>;
-    /// A page of replays.
+    /// A page of replays, without those that cannot be read.
     async fn replays(&self, query: ReplayQuery) -> Result<Page<Replay>, StoreError>;
     /// One replay with its destinations.
     async fn replay(&self, id: &str) -> Result<Option<ReplayDetail>, StoreError>;

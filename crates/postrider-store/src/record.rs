@@ -322,6 +322,8 @@ pub struct DuePage {
     pub rows: Vec<DueDelivery>,
     /// Whether there are more beyond these.
     pub more: bool,
+    /// Whether deliveries of replays were passed over before the last of these, because they were not asked for.
+    pub replays_passed: bool,
 }
 
 /// One attempt that was judged: an attempt row and the delivery's new state, in one transaction.
@@ -485,6 +487,8 @@ pub struct Delivery {
     pub plan: Option<Plan>,
     /// False when the publisher said not to retry.
     pub retryable: bool,
+    /// It is pending because a replay sends it again.
+    pub replayed: bool,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it ended.

@@ -151,7 +151,12 @@ pub struct ReplayQuery {
 )]
 pub enum ReplayCreated {
     /// It runs; one without deliveries is done already.
-    Created(Replay),
+    Created {
+        /// The replay.
+        replay: Replay,
+        /// Deliveries in its scope that it leaves out, because their destination was deleted.
+        unreachable: u64,
+    },
     /// As many replays are running or paused as there may be.
     LimitReached,
 }

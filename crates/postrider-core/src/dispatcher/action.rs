@@ -29,6 +29,23 @@ pub enum Action<P> {
     },
 }
 
+/// What an [`Action::Refill`] did not bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unread {
+    /// The store has rows that are due later than those that it brought.
+    pub more: bool,
+    /// It passed over replays, because these were not asked for.
+    pub replays: bool,
+}
+
+impl Unread {
+    /// It brought everything.
+    pub const NOTHING: Self = Self {
+        more: false,
+        replays: false,
+    };
+}
+
 /// How an attempt ended, as far as the lane is concerned.
 #[derive(Debug, Clone)]
 pub struct Finished<P> {

@@ -161,14 +161,18 @@ fn what_is_in_the_store_ends_too_in_steps_that_leave_room() {
     let mut store: VecDeque<_> = (100..130).map(|key| pending(key, 1, START)).collect();
     let page =
         |store: &mut VecDeque<PendingDelivery>| store.drain(..4).map(|row| (row, None)).collect::<Vec<_>>();
+    let more = Unread {
+        more: true,
+        replays: false,
+    };
     let first = page(&mut store);
-    dispatcher.refilled(DESTINATION, first, true, START);
+    dispatcher.refilled(DESTINATION, first, more, START);
     while let Some(action) = dispatcher.next_action(START) {
         match action {
             Action::End(delivery, _) => ends.push(delivery.key),
             Action::Refill { .. } => {
                 let rows = page(&mut store);
-                dispatcher.refilled(DESTINATION, rows, true, START);
+                dispatcher.refilled(DESTINATION, rows, more, START);
             }
             Action::Start(..) => panic!("open means no traffic"),
         }

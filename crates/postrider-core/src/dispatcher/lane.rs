@@ -255,7 +255,7 @@ impl<P: Payload> Lane<P> {
         self.replays.is_some() && self.queue.replays() < low_water.div_ceil(2)
     }
 
-    /// A read begins that brings no replays.
+    /// The store has replays that a read passed over.
     pub(super) const fn leave_replays(&mut self) {
         self.replays_left = true;
     }

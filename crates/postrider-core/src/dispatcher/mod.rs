@@ -22,7 +22,7 @@ mod view;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-pub use self::action::{Action, Finished, Load};
+pub use self::action::{Action, Finished, Load, Unread};
 pub use self::config::DispatcherConfig;
 pub use self::lane::DEFAULT_REPLAY_RATE;
 use self::lane::{Blocked, Lane, Rest};
@@ -152,12 +152,12 @@ impl<P: Payload> Dispatcher<P> {
         self.list(destination);
     }
 
-    /// Rows that a [`Action::Refill`] asked for; `more` when the store has still others.
+    /// Rows that a [`Action::Refill`] asked for, and what it did not bring.
     pub fn refilled(
         &mut self,
         destination: DestinationKey,
         rows: impl IntoIterator<Item = (PendingDelivery, Option<P>)>,
-        more: bool,
+        unread: Unread,
         now: Timestamp,
     ) {
         self.refills = self.refills.saturating_sub(1);
@@ -175,8 +175,11 @@ impl<P: Payload> Dispatcher<P> {
         }
         let useless = self.queued == before && missed.is_none();
         let lane = self.lane(destination, now);
-        if more {
+        if unread.more {
             lane.leave_in_store(last_due);
+        }
+        if unread.replays {
+            lane.leave_replays();
         }
         if let Some(earliest) = missed {
             lane.leave_in_store(earliest);
@@ -529,9 +532,6 @@ impl<P: Payload> Dispatcher<P> {
         let mut replays = true;
         if let Some(lane) = self.lanes.get_mut(&destination) {
             replays = lane.wants_replays(low_water);
-            if !replays {
-                lane.leave_replays();
-            }
             lane.rest = Rest::Reading {
                 departed: HashSet::new(),
                 missed: None,

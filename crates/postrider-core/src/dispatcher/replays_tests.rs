@@ -38,7 +38,12 @@ fn the_store_is_read_for_live_deliveries_while_paused_replays_fill_the_lane() {
         panic!("no read");
     };
     assert!(!replays, "these would stand before live ones");
-    dispatcher.refilled(DESTINATION, [(pending(100, 1, at(1)), None)], false, at(2));
+    dispatcher.refilled(
+        DESTINATION,
+        [(pending(100, 1, at(1)), None)],
+        Unread::NOTHING,
+        at(2),
+    );
     let started = started(dispatcher.next_action(at(2))).map(|delivery| delivery.key.0);
     assert_eq!(started, Some(100));
 }
@@ -68,7 +73,7 @@ fn replays_that_were_left_in_the_store_are_read_when_they_may_go() {
                         .filter(|key| !keys.contains(key) && !skip.contains(&DeliveryKey(*key)))
                         .map(|key| (replayed(key), None))
                         .collect();
-                    dispatcher.refilled(DESTINATION, rows, false, now);
+                    dispatcher.refilled(DESTINATION, rows, Unread::NOTHING, now);
                 }
                 Action::End(..) => unreachable!(),
             }
@@ -136,6 +141,61 @@ fn a_lane_that_only_paused_replays_wait_in_says_so() {
         view.explanation(),
         "Nothing is due but deliveries of replays, and all replays of the destination are paused."
     );
+}
+
+/// A lane whose replays are paused, after a read that brought one live delivery, which was delivered.
+fn read_while_paused(unread: Unread) -> Dispatcher<Bytes> {
+    let mut dispatcher = Dispatcher::new(small());
+    dispatcher.limit_replays(DESTINATION, None, START);
+    dispatcher.spilled(DESTINATION, START);
+    let Some(Action::Refill { replays: false, .. }) = dispatcher.next_action(START) else {
+        panic!("no read");
+    };
+    dispatcher.refilled(DESTINATION, [(pending(100, 1, START), None)], unread, START);
+    let delivery = started(dispatcher.next_action(START)).unwrap();
+    dispatcher.finished(answered(delivery, 200), START);
+    dispatcher.settled([(DESTINATION, DeliveryKey(100))], START);
+    assert!(dispatcher.next_action(START).is_none());
+    dispatcher
+}
+
+#[test]
+fn a_read_that_passed_over_no_replay_leaves_none_to_wait() {
+    let mut dispatcher = read_while_paused(Unread::NOTHING);
+    let view = dispatcher.view(DESTINATION, START);
+    assert_eq!((view.standing, view.replays_stopped), (Standing::Idle, true));
+    dispatcher.limit_replays(DESTINATION, Some(DEFAULT_REPLAY_RATE), START);
+    assert!(dispatcher.next_action(START).is_none(), "nothing to read again");
+    dispatcher.sweep(at(600_000));
+    assert!(!dispatcher.has_lane(DESTINATION));
+}
+
+#[test]
+fn replays_that_a_read_passed_over_are_read_when_they_may_go() {
+    let mut dispatcher = read_while_paused(Unread {
+        more: false,
+        replays: true,
+    });
+    let view = dispatcher.view(DESTINATION, START);
+    assert_eq!(view.standing, Standing::ReplaysPaused);
+    dispatcher.limit_replays(DESTINATION, Some(DEFAULT_REPLAY_RATE), at(1));
+    let action = dispatcher.next_action(at(1));
+    assert!(
+        matches!(action, Some(Action::Refill { replays: true, .. })),
+        "{action:?}"
+    );
+}
+
+#[test]
+fn a_view_tells_whether_replays_are_stopped_whatever_the_lane_does() {
+    let mut dispatcher = full_of_paused();
+    assert!(dispatcher.view(DESTINATION, START).replays_stopped);
+    dispatcher.accepted(pending(100, 1, START), None, START);
+    let view = dispatcher.view(DESTINATION, START);
+    assert_eq!((view.standing, view.replays_stopped), (Standing::Flowing, true));
+    dispatcher.limit_replays(DESTINATION, NonZeroU32::new(7), START);
+    assert!(!dispatcher.view(DESTINATION, START).replays_stopped);
+    assert!(!dispatcher.view(DestinationKey(2), START).replays_stopped);
 }
 
 #[test]

@@ -36,7 +36,7 @@ enum Coming {
     Answered(PendingDelivery, Outcome, Duration),
     Committed(PendingDelivery, Option<PendingDelivery>),
     Ended(PendingDelivery),
-    Read(DestinationKey, Vec<PendingDelivery>, bool),
+    Read(DestinationKey, Vec<PendingDelivery>, Unread),
     /// Replays of all destinations go at this rate from now on.
     Paced(Option<NonZeroU32>),
 }
@@ -298,15 +298,22 @@ impl Network {
         replays: bool,
         limit: usize,
     ) {
-        let is_wanted = |row: &&PendingDelivery| {
-            row.destination == destination && !skip.contains(&row.key) && (replays || !row.replayed)
-        };
-        let mut rows: Vec<_> = self.rows.values().filter(is_wanted).copied().collect();
+        let is_other = |row: &&PendingDelivery| row.destination == destination && !skip.contains(&row.key);
+        let (wanted, passed): (Vec<_>, Vec<_>) = self
+            .rows
+            .values()
+            .filter(is_other)
+            .copied()
+            .partition(|row| replays || !row.replayed);
+        let mut rows = wanted;
         rows.sort_by_key(|row| (row.plan.due_at, row.key));
-        let more = rows.len() > limit;
+        let unread = Unread {
+            more: rows.len() > limit,
+            replays: !passed.is_empty(),
+        };
         rows.truncate(limit);
         let delay = Duration::from_millis(1 + self.draw(5));
-        self.later(self.now.plus(delay), Coming::Read(destination, rows, more));
+        self.later(self.now.plus(delay), Coming::Read(destination, rows, unread));
     }
 
     fn happen(&mut self, what: Coming) {
@@ -316,9 +323,9 @@ impl Network {
                 self.rows.insert(delivery.key, delivery);
                 self.dispatcher.accepted(delivery, None, now);
             }
-            Coming::Read(destination, rows, more) => {
+            Coming::Read(destination, rows, unread) => {
                 let rows = rows.into_iter().map(|row| (row, None));
-                self.dispatcher.refilled(destination, rows, more, now);
+                self.dispatcher.refilled(destination, rows, unread, now);
             }
             Coming::Paced(rate) => {
                 for key in 0..DESTINATIONS {

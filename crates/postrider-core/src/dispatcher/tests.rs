@@ -231,7 +231,7 @@ fn a_turn_to_read_the_store_is_not_lost_with_a_lane_that_cannot_use_it() {
     ));
     assert!(dispatcher.next_action(START).is_none(), "one read at a time");
     dispatcher.pause(DestinationKey(2), START);
-    dispatcher.refilled(DestinationKey(1), [], false, at(1));
+    dispatcher.refilled(DestinationKey(1), [], Unread::NOTHING, at(1));
     let next = dispatcher.next_action(at(1));
     assert!(
         matches!(
@@ -278,7 +278,12 @@ fn a_row_read_before_its_result_was_committed_is_not_sent_again() {
     let first = started(dispatcher.next_action(START)).unwrap();
     dispatcher.finished(answered(first, 200), at(1));
     dispatcher.settled([(first.destination, first.key)], at(2));
-    dispatcher.refilled(DestinationKey(1), [(pending(1, 1, START), None)], false, at(3));
+    dispatcher.refilled(
+        DestinationKey(1),
+        [(pending(1, 1, START), None)],
+        Unread::NOTHING,
+        at(3),
+    );
     assert!(dispatcher.next_action(at(3)).is_none());
     assert!(
         dispatcher.next_action(at(5_000)).is_none(),
@@ -316,7 +321,7 @@ fn an_idle_lane_is_forgotten_and_a_waiting_one_is_not() {
     dispatcher.spilled(DestinationKey(2), START);
     while let Some(action) = dispatcher.next_action(START) {
         if let Action::Refill { destination, .. } = action {
-            dispatcher.refilled(destination, [], false, START);
+            dispatcher.refilled(destination, [], Unread::NOTHING, START);
         }
     }
     dispatcher.sweep(at(3_600_000));
@@ -473,11 +478,12 @@ impl Model {
     fn deliver_read(&mut self) {
         if !self.reads.is_empty() {
             let (destination, rows, more) = self.reads.remove(0);
+            let unread = Unread { more, replays: false };
             if self.random(10) == 0 {
                 self.dispatcher.refill_failed(destination, self.now);
             } else {
                 self.dispatcher
-                    .refilled(destination, rows.into_iter().map(|r| (r, None)), more, self.now);
+                    .refilled(destination, rows.into_iter().map(|r| (r, None)), unread, self.now);
             }
         }
     }

@@ -70,6 +70,8 @@ pub struct LaneView {
     pub tenant_rate: Option<NonZeroU32>,
     /// Whether it is that limit which it waits for.
     pub waits_for_tenant: bool,
+    /// Whether no replay of it may start, because all replays of the destination are paused.
+    pub replays_stopped: bool,
     /// Requests that are out.
     pub in_flight: u32,
     /// Deliveries that wait in memory.
@@ -127,6 +129,7 @@ impl LaneView {
             rate: lane.rate.map(|limit| limit.per_second),
             tenant_rate: tenant.per_second,
             waits_for_tenant: of_tenant.is_some(),
+            replays_stopped: lane.replay_rate().is_none(),
             in_flight: lane.in_flight,
             queued: lane.queue.len(),
             more_in_store: !matches!(lane.rest, Rest::None),

@@ -52,7 +52,7 @@ fn a_read_that_began_before_does_not_bring_it_back() {
     ));
     dispatcher.withdrawn(DestinationKey(1), DeliveryKey(1), START);
     let rows = [1, 2].map(|key| (pending(key, 1, START), None));
-    dispatcher.refilled(DestinationKey(1), rows, false, START);
+    dispatcher.refilled(DestinationKey(1), rows, Unread::NOTHING, START);
     let order: Vec<_> =
         std::iter::from_fn(|| started(dispatcher.next_action(START)).map(|d| d.key.0)).collect();
     assert_eq!(order, [2]);

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use postrider_core::dispatcher::DEFAULT_REPLAY_RATE;
 use postrider_core::replay::{MAX_RATE_PER_SECOND, ReplayConfig, ReplayState};
 use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadLetterFilter;
@@ -23,8 +24,6 @@ use super::query::{Models, Query, pagination};
 use super::replay_answer::ReplayAnswer;
 use super::{App, Shared};
 
-/// Deliveries per second and destination, unless the request says otherwise.
-const DEFAULT_RATE: u32 = 50;
 /// Destinations that a dry run lists.
 const MAX_LISTED: usize = 100;
 
@@ -60,8 +59,8 @@ pub(super) async fn create(State(app): State<Shared>, Body(body): Body) -> Resul
         None => ReplayScope::DeadLetters(filter),
         Some(since) => everything(&app, &filter, since)?,
     };
-    let preview = app.store.preview_replay(scope.clone()).await?;
     if dry_run {
+        let preview = app.store.preview_replay(scope).await?;
         return Ok(Json(previewed(&app, &preview)).into_response());
     }
     let spec = ReplaySpec {
@@ -70,11 +69,7 @@ pub(super) async fn create(State(app): State<Shared>, Body(body): Body) -> Resul
         rate_per_second,
     };
     let made = start(&app, spec).await?;
-    let answer = MadeAnswer {
-        unreachable: preview.unreachable,
-        replay: made,
-    };
-    Ok((StatusCode::CREATED, Json(answer)).into_response())
+    Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
 /// `POST /dead-letters/{delivery_id}/replay`: a replay of one, in the same way.
@@ -100,6 +95,7 @@ pub(super) async fn create_one(
         ..DeadLetterFilter::default()
     };
     let scope = ReplayScope::DeadLetters(filter);
+    // One, found by its id: nothing is counted.
     let preview = app.store.preview_replay(scope.clone()).await?;
     match (preview.total, preview.unreachable) {
         (0, 0) => return Err(ApiError::not_found("dead letter not found")),
@@ -116,7 +112,7 @@ pub(super) async fn create_one(
         rate_per_second,
     };
     let made = start(&app, spec).await?;
-    Ok((StatusCode::CREATED, Json(made)).into_response())
+    Ok((StatusCode::CREATED, Json(made.replay)).into_response())
 }
 
 fn terms(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> (u32, ReplayConfig) {
@@ -129,7 +125,7 @@ fn terms(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> (u32, ReplayConfi
             ReplayConfig::Current
         }),
     };
-    (rate.unwrap_or(DEFAULT_RATE), config)
+    (rate.unwrap_or(DEFAULT_REPLAY_RATE.get()), config)
 }
 
 /// With `since`, exactly one destination is named, and nothing else: everything of it is sent.
@@ -169,11 +165,14 @@ fn everything(app: &App, filter: &DeadLetterFilter, since: Timestamp) -> Result<
     })
 }
 
-async fn start(app: &App, spec: ReplaySpec) -> Result<ReplayAnswer, ApiError> {
+async fn start(app: &App, spec: ReplaySpec) -> Result<MadeAnswer, ApiError> {
     match app.store.create_replay(spec, app.now()).await? {
-        ReplayCreated::Created(replay) => {
+        ReplayCreated::Created { replay, unreachable } => {
             app.replays.notify_one();
-            Ok(ReplayAnswer::new(app, replay))
+            Ok(MadeAnswer {
+                replay: ReplayAnswer::new(app, replay),
+                unreachable,
+            })
         }
         ReplayCreated::LimitReached => {
             let text = "as many replays are running or paused as there may be: wait for one, or cancel one";

@@ -19,10 +19,24 @@ pub(super) struct WaitingAnswer {
     waiting_until: Option<Timestamp>,
 }
 
+const REPLAY_PAUSED: WaitingAnswer = WaitingAnswer {
+    waiting_for: WaitCause::ReplayPaused,
+    waiting_until: None,
+};
+
+/// What stops deliveries of one destination.
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    /// All of them.
+    all: Option<WaitingAnswer>,
+    /// Those of replays.
+    replays: bool,
+}
+
 /// What stops the destinations of some deliveries.
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    stops: HashMap<DestinationKey, WaitingAnswer>,
+    stops: HashMap<DestinationKey, Stop>,
     now: Timestamp,
 }
 
@@ -47,9 +61,7 @@ impl Stops {
                 (view.standing, view.until) = (Standing::Disabled, None);
             }
         }
-        let stops = views
-            .iter()
-            .filter_map(|view| Some((view.destination, stop(view)?)));
+        let stops = views.iter().map(|view| (view.destination, Stop::of(view)));
         Self {
             stops: stops.collect(),
             now: app.now(),
@@ -60,27 +72,31 @@ impl Stops {
     pub(super) fn of(&self, delivery: &Delivery) -> Option<WaitingAnswer> {
         let due = delivery.plan?.due_at;
         let stop = self.stops.get(&delivery.destination)?;
-        let matters = match stop.waiting_for {
-            // Whenever it is due, it will find the destination disabled.
-            WaitCause::Disabled => true,
-            _ => due <= stop.waiting_until.unwrap_or(self.now),
-        };
-        matters.then_some(*stop)
+        // Whenever it is due, it will find the destination disabled, or else its replay paused.
+        match stop.all {
+            Some(all) if all.waiting_for == WaitCause::Disabled => Some(all),
+            _ if delivery.replayed && stop.replays => Some(REPLAY_PAUSED),
+            all => all.filter(|all| due <= all.waiting_until.unwrap_or(self.now)),
+        }
     }
 }
 
-fn stop(view: &LaneView) -> Option<WaitingAnswer> {
-    let waiting_for = match view.standing {
-        Standing::Disabled => WaitCause::Disabled,
-        Standing::Held => WaitCause::Hold,
-        Standing::Open | Standing::Probing => WaitCause::Breaker,
-        Standing::RateLimited => WaitCause::RateLimit,
-        Standing::WindowFull => WaitCause::Window,
-        Standing::ReplaysPaused => WaitCause::ReplayPaused,
-        Standing::Idle | Standing::Flowing => return None,
-    };
-    Some(WaitingAnswer {
-        waiting_for,
-        waiting_until: view.until,
-    })
+impl Stop {
+    fn of(view: &LaneView) -> Self {
+        let waiting_for = match view.standing {
+            Standing::Disabled => Some(WaitCause::Disabled),
+            Standing::Held => Some(WaitCause::Hold),
+            Standing::Open | Standing::Probing => Some(WaitCause::Breaker),
+            Standing::RateLimited => Some(WaitCause::RateLimit),
+            Standing::WindowFull => Some(WaitCause::Window),
+            Standing::Idle | Standing::Flowing | Standing::ReplaysPaused => None,
+        };
+        Self {
+            all: waiting_for.map(|waiting_for| WaitingAnswer {
+                waiting_for,
+                waiting_until: view.until,
+            }),
+            replays: view.replays_stopped,
+        }
+    }
 }

@@ -32,7 +32,7 @@ enum ReplaysCommand {
     List(ListArgs),
     /// One with its progress
     Show(ShowArgs),
-    /// Stop sending; what was handed over and not sent yet waits
+    /// Stop sending; what was handed over and not sent yet waits, unless another replay of the destination runs
     Pause(OneArgs),
     /// Go on sending
     Resume(OneArgs),

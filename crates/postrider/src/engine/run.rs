@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::time::Duration;
 
 use postrider_core::delivery::{PendingDelivery, WaitCause};
-use postrider_core::dispatcher::{Action, Dispatcher, Protection, Terms};
+use postrider_core::dispatcher::{Action, Dispatcher, Protection, Terms, Unread};
 use postrider_core::id::{DeliveryKey, DestinationKey};
 use postrider_core::outcome::Category;
 use postrider_store::StoreError;
@@ -321,7 +321,11 @@ impl Run {
                     .rows
                     .into_iter()
                     .map(|due| (due.delivery, due.payload.map(Freight)));
-                self.dispatcher.refilled(destination, rows, page.more, now);
+                let unread = Unread {
+                    more: page.more,
+                    replays: page.replays_passed,
+                };
+                self.dispatcher.refilled(destination, rows, unread, now);
             }
             Err(error) => {
                 tracing::warn!(%destination, %error, "failed to read due deliveries; trying again");

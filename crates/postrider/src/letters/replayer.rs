@@ -16,7 +16,7 @@ use postrider_core::id::{DestinationKey, ReplayKey};
 use postrider_core::replay::{MAX_RATE_PER_SECOND, ReplayState};
 use postrider_core::time::Timestamp;
 use postrider_store::page::{Cursor, Direction, PageRequest};
-use postrider_store::replay::{Replay, ReplayDestination, ReplayQuery, ReplayStep};
+use postrider_store::replay::{Replay, ReplayDestination, ReplayDetail, ReplayQuery, ReplayStep};
 use postrider_store::{Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -27,7 +27,8 @@ use crate::telemetry::supervisor::stopped;
 
 /// Steps are made this often.
 const TICK: Duration = Duration::from_millis(100);
-/// The store is asked this often for replays that came, paused or ended, unless somebody says that one did.
+/// The store is asked this often for replays that came, paused or ended, unless somebody says that one did; also after it
+/// could not answer.
 const LOOK: Duration = Duration::from_millis(500);
 /// The same while there is none.
 const IDLE_LOOK: Duration = Duration::from_secs(5);
@@ -103,11 +104,9 @@ impl Replayer {
         let mut look_at = Instant::now();
         loop {
             if look_at <= Instant::now() {
-                if let Err(error) = self.look(&mut work).await {
-                    tracing::warn!(%error, "failed to look for replays; trying again");
-                }
-                let look = if work.replays.is_empty() { IDLE_LOOK } else { LOOK };
-                look_at = Instant::now() + look;
+                let is_complete = self.look(&mut work).await;
+                let is_idle = is_complete && work.replays.is_empty();
+                look_at = Instant::now() + if is_idle { IDLE_LOOK } else { LOOK };
             }
             if work.told_to.is_some_and(|told| told != self.engine.loops()) {
                 self.tell(&mut work);
@@ -126,8 +125,21 @@ impl Replayer {
         }
     }
 
-    /// Learns which replays are at work, and tells the engine how fast.
-    async fn look(&self, work: &mut Work) -> Result<(), StoreError> {
+    /// Learns which replays are at work, and tells the engine how fast; what could be read, when not everything could.
+    /// Answers whether there is nothing that the next look may bring.
+    async fn look(&self, work: &mut Work) -> bool {
+        let is_complete = self.learn_all(work).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "failed to look for replays; trying again");
+            false
+        });
+        self.recount(work).await;
+        self.tell(work);
+        is_complete
+    }
+
+    /// Learns where those that are open stand, and everything of those that are new. Answers whether there is nothing that
+    /// another try may bring.
+    async fn learn_all(&self, work: &mut Work) -> Result<bool, StoreError> {
         let open = self
             .in_states(&[ReplayState::Running, ReplayState::Paused])
             .await?;
@@ -137,22 +149,20 @@ impl Replayer {
             // What is not open any more was canceled, or is done and has nothing outstanding.
             known.state = states.get(key).copied().unwrap_or(ReplayState::Canceled);
         }
+        let mut is_complete = true;
         for replay in &open {
-            if !work.replays.contains_key(&replay.key) {
-                self.learn(work, replay).await?;
-            }
+            is_complete &= self.learn(work, replay).await;
         }
         if !work.is_caught_up {
+            let mut is_caught_up = true;
             for replay in self.in_states(&[ReplayState::Canceled]).await? {
                 if replay.progress.outstanding() > 0 {
-                    self.learn(work, &replay).await?;
+                    is_caught_up &= self.learn(work, &replay).await;
                 }
             }
-            work.is_caught_up = true;
+            work.is_caught_up = is_caught_up;
         }
-        self.recount(work).await?;
-        self.tell(work);
-        Ok(())
+        Ok(is_complete && work.is_caught_up)
     }
 
     async fn in_states(&self, states: &[ReplayState]) -> Result<Vec<Replay>, StoreError> {
@@ -174,9 +184,15 @@ impl Replayer {
         }
     }
 
-    async fn learn(&self, work: &mut Work, replay: &Replay) -> Result<(), StoreError> {
-        let Some(detail) = self.store.replay(&replay.id).await? else {
-            return Ok(());
+    /// Learns everything of a replay, unless it is known. Answers whether there is nothing that another try may bring.
+    async fn learn(&self, work: &mut Work, replay: &Replay) -> bool {
+        if work.replays.contains_key(&replay.key) {
+            return true;
+        }
+        let detail = match self.read(&replay.id).await {
+            Ok(Some(detail)) => detail,
+            Ok(None) | Err(StoreError::Corrupt(_)) => return true,
+            Err(_) => return false,
         };
         let now = Instant::now();
         let state = detail.replay.state;
@@ -198,12 +214,22 @@ impl Replayer {
             recount_at: now + RECOUNT,
         };
         work.replays.insert(replay.key, known);
-        Ok(())
+        true
+    }
+
+    /// A replay with its parts. One that cannot be read must not keep the engine from being told of the others, so that is
+    /// logged here and the caller goes on.
+    async fn read(&self, id: &str) -> Result<Option<ReplayDetail>, StoreError> {
+        let found = self.store.replay(id).await;
+        if let Err(error) = &found {
+            tracing::warn!(replay = id, %error, "failed to read a replay; passing over it");
+        }
+        found
     }
 
     /// Forgets parts of which nothing is left to be sent. Steps tell that of a part until it is walked; from then on, and of
     /// replays that were canceled, the store is asked.
-    async fn recount(&self, work: &mut Work) -> Result<(), StoreError> {
+    async fn recount(&self, work: &mut Work) {
         let now = Instant::now();
         let walked: HashSet<ReplayKey> = work
             .parts
@@ -220,7 +246,9 @@ impl Replayer {
                 continue;
             }
             known.recount_at = now + RECOUNT;
-            let detail = self.store.replay(&known.id).await?;
+            let Ok(detail) = self.read(&known.id).await else {
+                continue;
+            };
             let left: HashSet<DestinationKey> = detail
                 .iter()
                 .flat_map(|detail| {
@@ -238,7 +266,6 @@ impl Replayer {
         let busy: HashSet<ReplayKey> = work.parts.keys().map(|(replay, _)| *replay).collect();
         work.replays
             .retain(|key, known| known.state.is_open() || busy.contains(key));
-        Ok(())
     }
 
     /// Tells the engine the rate of each destination: the highest of those that are not paused, none when all of them are.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::{DeadReason, PendingDelivery, Plan, Progress};
-use postrider_core::dispatcher::{Action, Dispatcher, DispatcherConfig, Finished, Payload, Terms};
+use postrider_core::dispatcher::{Action, Dispatcher, DispatcherConfig, Finished, Payload, Terms, Unread};
 use postrider_core::hash;
 use postrider_core::id::{DeliveryKey, DestinationKey, EventKey, TenantKey, first_key_at};
 use postrider_core::outcome::{ErrorKind, Outcome};
@@ -225,8 +225,11 @@ impl World<'_> {
     fn read(&mut self, destination: DestinationKey, skip: &HashSet<DeliveryKey>, limit: usize) {
         let mut rows = self.rows.values().filter(|row| !skip.contains(&row.key)).copied();
         let page: Vec<_> = rows.by_ref().take(limit).map(|row| (row, None)).collect();
-        let more = rows.next().is_some();
-        self.dispatcher.refilled(destination, page, more, self.now);
+        let unread = Unread {
+            more: rows.next().is_some(),
+            ..Unread::NOTHING
+        };
+        self.dispatcher.refilled(destination, page, unread, self.now);
     }
 
     fn request(&mut self, delivery: PendingDelivery) {

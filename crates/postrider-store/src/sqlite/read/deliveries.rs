@@ -78,6 +78,7 @@ struct Stored {
     tenant: i64,
     destination: DestinationKey,
     retryable: bool,
+    replayed: bool,
     status: DeliveryStatus,
     ended_at: Option<Timestamp>,
     reason: Option<DeadReason>,
@@ -110,6 +111,7 @@ fn ended(conn: &Connection, key: DeliveryKey) -> Result<Option<Stored>, Fault> {
         tenant: row.get(1)?,
         destination: DestinationKey(row.get(2)?),
         retryable: rows::is_retryable(row.get(3)?),
+        replayed: false,
         status: rows::word(row.get(4)?, DeliveryStatus::from_code, "status")?,
         ended_at: Some(Timestamp::from_millis(row.get(5)?)),
         reason: reason
@@ -139,6 +141,7 @@ fn pending(lookup: &mut Lookup<'_>, key: DeliveryKey) -> Result<Option<Stored>, 
         tenant: delivery.tenant.0,
         destination: delivery.destination,
         retryable: delivery.retryable,
+        replayed: delivery.replayed && is_pending,
         status: if is_pending {
             DeliveryStatus::Pending
         } else {
@@ -174,6 +177,7 @@ fn read(lookup: &mut Lookup<'_>, stored: Stored, event: EventHead) -> Result<Del
         progress: stored.progress,
         plan: stored.plan,
         retryable: stored.retryable,
+        replayed: stored.replayed,
         created_at: stored.key.created_at(),
         ended_at: stored.ended_at,
         last_attempt,

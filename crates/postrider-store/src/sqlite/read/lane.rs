@@ -34,6 +34,7 @@ pub(in crate::sqlite) fn due(conn: &Connection, ids: &IdCodec, query: &DueQuery)
     let mut page = DuePage {
         rows: Vec::new(),
         more: false,
+        replays_passed: false,
     };
     let is_live = conn
         .prepare_cached("SELECT 1 FROM destination WHERE key = ?1 AND deleted_at IS NULL")?
@@ -61,6 +62,7 @@ pub(in crate::sqlite) fn due(conn: &Connection, ids: &IdCodec, query: &DueQuery)
         let Some(row) = one.next()? else { continue };
         let delivery = rows::pending(row)?;
         if delivery.replayed && !query.replays {
+            page.replays_passed = true;
             continue;
         }
         let payload = match data_bytes(conn, delivery.event, bytes_left)? {

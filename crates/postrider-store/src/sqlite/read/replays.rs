@@ -88,7 +88,7 @@ fn accepted_since(conn: &Connection, destination: DestinationKey, since: Timesta
     Ok(count.unsigned_abs())
 }
 
-/// A page of replays.
+/// A page of replays. One that cannot be read is passed over, so that it stands in the way of no other.
 pub(in crate::sqlite) fn list(
     conn: &Connection,
     ids: &IdCodec,
@@ -115,7 +115,14 @@ pub(in crate::sqlite) fn list(
         sources.push(all);
     }
     walk::page(conn, &sources, Span::ALL, &query.page, until, |key| {
-        let found = by_key(conn, ids, ReplayKey(key))?;
+        let found = match by_key(conn, ids, ReplayKey(key)) {
+            Err(Fault::Corrupt(error)) => {
+                let id = ids.encode(IdKind::Replay, key);
+                tracing::warn!(replay = id, error, "passing over a replay that cannot be read");
+                None
+            }
+            found => found?,
+        };
         Ok(found.filter(|replay| query.states.is_empty() || query.states.contains(&replay.state)))
     })
 }

@@ -66,7 +66,10 @@ pub(in crate::sqlite) fn create(
             )?
             .execute((key.0, destination.0, i64::try_from(*total).unwrap_or(i64::MAX)))?;
     }
-    Ok(ReplayCreated::Created(written(work, key)?))
+    Ok(ReplayCreated::Created {
+        replay: written(work, key)?,
+        unreachable: preview.unreachable,
+    })
 }
 
 fn forget_oldest(work: &Work<'_>) -> Result<(), Fault> {

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use postrider_core::delivery::Plan;
 use postrider_store::record::{DueDelivery, DueQuery, NewEvent, Next};
 
-use super::{Harness, NOW, at, create, event, pending, publish, settle, settlement, tenant};
+use super::replays::{everything, start, step};
+use super::{Harness, NOW, at, bury, create, event, pending, publish, settle, settlement, tenant};
 
 pub(crate) async fn due_is_in_order_and_skips_what_the_caller_has<H: Harness>() {
     let harness = H::start().await;
@@ -49,6 +50,37 @@ pub(crate) async fn due_is_in_order_and_skips_what_the_caller_has<H: Harness>() 
         None,
         "nothing is due yet"
     );
+}
+
+pub(crate) async fn a_page_tells_whether_replays_were_passed_over<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let other = create(&*store, acme, "des_2").await;
+    let buried = bury(&*store, "acme", key, 500, at(1)).await;
+    let replay = start(&*store, everything()).await;
+    step(&*store, replay.key, key, 1).await;
+    for destination in [key, other] {
+        publish(&*store, event("acme", &[destination]), at(10)).await;
+    }
+    let table = [
+        (key, false, HashSet::new(), true),
+        (key, false, HashSet::from([buried.key]), false),
+        (key, true, HashSet::new(), false),
+        (other, false, HashSet::new(), false),
+    ];
+    for (destination, replays, skip, passed) in table {
+        let query = DueQuery {
+            destination,
+            skip,
+            replays,
+            limit: 10,
+            max_payload_bytes: 0,
+        };
+        let page = store.due(query.clone()).await.unwrap();
+        assert_eq!(page.replays_passed, passed, "{query:?}");
+    }
 }
 
 pub(crate) async fn payloads_stop_at_the_budget<H: Harness>() {

@@ -11,10 +11,10 @@ use postrider_store::replay::{
     ReplaySpec, ReplayStep, ReplayStepped,
 };
 
-use super::listing::NEWEST;
+use super::listing::{NEWEST, all_deliveries};
 use super::{
-    Harness, at, bury, create, death, delivery_id, letters, newest_pending, pending, settle, settlement,
-    tenant,
+    Harness, at, bury, create, death, delivery_id, event, letters, newest_pending, pending, publish, settle,
+    settlement, tenant,
 };
 
 pub(super) fn everything() -> ReplaySpec {
@@ -27,7 +27,7 @@ pub(super) fn everything() -> ReplaySpec {
 
 pub(super) async fn start(store: &dyn Store, spec: ReplaySpec) -> Replay {
     match store.create_replay(spec, at(100)).await.unwrap() {
-        ReplayCreated::Created(replay) => replay,
+        ReplayCreated::Created { replay, .. } => replay,
         ReplayCreated::LimitReached => panic!("too many"),
     }
 }
@@ -110,11 +110,9 @@ pub(crate) async fn a_replay_moves_dead_letters_step_by_step<H: Harness>() {
         limit: 10,
         max_payload_bytes: 0,
     };
-    assert_eq!(
-        store.due(live).await.unwrap().rows,
-        [],
-        "replays were not asked for"
-    );
+    let page = store.due(live).await.unwrap();
+    assert_eq!(page.rows, [], "replays were not asked for");
+    assert!(page.replays_passed, "there are some");
     let queued: Vec<_> = moved.iter().map(|row| row.key).collect();
     assert_eq!(
         queued,
@@ -403,6 +401,57 @@ pub(crate) async fn steps_at_once_move_each_delivery_once<H: Harness>() {
     store.delete_destination(acme, key, at(300)).await.unwrap();
     let (state, progress) = shown(&*store, &replay).await;
     assert_eq!((state, progress.canceled), (ReplayState::Done, progress.queued));
+}
+
+pub(crate) async fn a_new_replay_says_what_it_leaves_out<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let deleted = create(&*store, acme, "des_2").await;
+    for (destination, seconds) in [(key, 1), (deleted, 2), (key, 3), (deleted, 4), (deleted, 5)] {
+        bury(&*store, "acme", destination, 500, at(seconds)).await;
+    }
+    store.delete_destination(acme, deleted, at(50)).await.unwrap();
+    let created = store.create_replay(everything(), at(100)).await.unwrap();
+    let ReplayCreated::Created { replay, unreachable } = created else {
+        panic!("{created:?}");
+    };
+    assert_eq!((replay.progress.total, unreachable), (2, 3));
+}
+
+pub(crate) async fn a_delivery_says_whether_a_replay_sends_it<H: Harness>() {
+    let harness = H::start().await;
+    let store = harness.store();
+    let acme = tenant(&*store, "acme").await;
+    let key = create(&*store, acme, "des_1").await;
+    let buried = bury(&*store, "acme", key, 500, at(1)).await;
+    publish(&*store, event("acme", &[key]), at(2)).await;
+    let live = newest_pending(&*store, key).await;
+    let said = async || {
+        let mut said = Vec::new();
+        for row in [&buried, &live] {
+            let id = delivery_id(&*store, row);
+            said.push(store.delivery(&id).await.unwrap().unwrap().replayed);
+        }
+        said
+    };
+    assert_eq!(
+        said().await,
+        [false, false],
+        "a dead letter, and one that was published"
+    );
+    let replay = start(&*store, everything()).await;
+    step(&*store, replay.key, key, 1).await;
+    assert_eq!(said().await, [true, false]);
+    let listed = store.deliveries(all_deliveries()).await.unwrap().rows;
+    let listed: Vec<_> = listed.iter().map(|row| row.replayed).collect();
+    assert_eq!(listed, [true, false]);
+    let row = pending(&*store, key).await.remove(1);
+    assert_eq!(row.key, buried.key, "due since it was replayed");
+    let ended = settlement(row, 200, Next::Succeeded, at(201));
+    settle(&*store, vec![ended], at(201)).await.unwrap();
+    assert_eq!(said().await, [false, false], "it has ended");
 }
 
 pub(crate) async fn so_many_replays_are_open_at_most<H: Harness>() {

@@ -5,6 +5,7 @@ mod limits;
 mod migration;
 mod opening;
 mod retention;
+mod unreadable;
 
 use std::sync::Arc;
 

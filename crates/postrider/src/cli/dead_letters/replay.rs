@@ -3,6 +3,8 @@
 use anyhow::Context;
 use clap::Args;
 use http::Method;
+use postrider_core::dispatcher::DEFAULT_REPLAY_RATE;
+use postrider_core::replay::MAX_RATE_PER_SECOND;
 use serde_json::{Value, json};
 
 use super::super::client;
@@ -19,13 +21,13 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// Mean all of them; without it, at least one filter is needed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "everything_since")]
     all: bool,
     /// Send everything of the one destination since this time, delivered events too: for a receiver that lost its data
     #[arg(long, value_name = "TIME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     everything_since: Option<String>,
     /// Deliveries per second and destination, 1 to 1000
-    #[arg(long, value_name = "PER_SECOND", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "PER_SECOND", default_value_t = DEFAULT_REPLAY_RATE.get(), value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RATE_PER_SECOND)))]
     rate: u32,
     /// Send by the destination's configuration of now, or by that of the time of death
     #[arg(long, value_parser = ["current", "original"], default_value = "current")]

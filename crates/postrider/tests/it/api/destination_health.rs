@@ -1,21 +1,28 @@
 //! How destinations fare, asked of a running engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use postrider::api::{App, router};
+use postrider::clock::Clock as _;
 use postrider::courier::{Courier, Parcel, Report};
 use postrider::engine::{Engine, EngineConfig, EngineHandle, Parts};
 use postrider::telemetry::metrics::Metrics;
 use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::outcome::Outcome;
+use postrider_core::replay::ReplayConfig;
 use postrider_core::window::WindowConfig;
+use postrider_store::DeadLetters as _;
+use postrider_store::letter::DeadLetterFilter;
 use postrider_store::record::Timings;
+use postrider_store::replay::{ReplayCreated, ReplayScope, ReplaySpec, ReplayStep};
 use serde_json::{Value, json};
 
-use super::server::{Server, config};
+use super::dead_letters::{DENIED, die};
+use super::server::{self, Server};
 
 const PATH: &str = "/tenants/acme/destinations";
 
@@ -37,14 +44,24 @@ impl Courier for Down {
     }
 }
 
-/// So that it is known how many requests fail before a breaker opens.
-fn one_at_a_time() -> EngineConfig {
+/// No receiver answers.
+struct Silent;
+
+#[async_trait]
+impl Courier for Silent {
+    async fn send(&self, _: Parcel) -> Report {
+        std::future::pending().await
+    }
+}
+
+/// So many requests to a destination at once, whatever happens.
+fn at_once(requests: u32) -> EngineConfig {
     EngineConfig {
         dispatcher: DispatcherConfig {
             window: WindowConfig {
-                floor: 1,
-                ceiling: 1,
-                initial: 1,
+                floor: requests,
+                ceiling: requests,
+                initial: requests,
             },
             ..DispatcherConfig::default()
         },
@@ -52,19 +69,27 @@ fn one_at_a_time() -> EngineConfig {
     }
 }
 
-/// A server with tenant `acme` and an engine whose requests all fail.
+/// A server with tenant `acme` and an engine whose requests all fail, one after the other, so that it is known how many do
+/// before a breaker opens.
 async fn start() -> (Server, EngineHandle) {
     let mut server = Server::start().await;
+    let engine = run_engine(&mut server, Arc::new(Down), at_once(1));
+    server.tenant().await;
+    (server, engine)
+}
+
+/// Starts an engine, which the server asks from now on.
+fn run_engine(server: &mut Server, courier: Arc<dyn Courier>, config: EngineConfig) -> EngineHandle {
     let parts = Parts {
         store: server.store.clone(),
         directory: Arc::clone(&server.directory),
-        courier: Arc::new(Down),
+        courier,
         clock: server.clock.clone(),
         metrics: Arc::new(Metrics::default()),
         notices: postrider::alerts::notice::Notices::default(),
         health: server.health.clone(),
     };
-    let engine = Engine::start(parts, one_at_a_time());
+    let engine = Engine::start(parts, config);
     server.router = router(App {
         replays: Arc::default(),
         store: server.store.clone(),
@@ -73,10 +98,9 @@ async fn start() -> (Server, EngineHandle) {
         clock: server.clock.clone(),
         health: server.health.clone(),
         metrics: Arc::new(Metrics::default()),
-        config: config(),
+        config: server::config(),
     });
-    server.tenant().await;
-    (server, engine)
+    engine
 }
 
 /// The health of a destination once it has this status.
@@ -89,6 +113,18 @@ async fn until_status(server: &Server, id: &str, status: &str) -> Value {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("{id} never was {status}");
+}
+
+/// Waits until so many requests to `des_1` are out.
+async fn until_in_flight(server: &Server, requests: u64) {
+    for _ in 0..2_000 {
+        let health = server.get(&format!("{PATH}/des_1/health")).await.expect(200);
+        if health["in_flight"] == requests {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never {requests} requests are out");
 }
 
 async fn publish(server: &Server, id: &str, events: usize) {
@@ -320,6 +356,70 @@ async fn a_delivery_says_what_it_waits_for_and_until_when() {
         None,
         "what has ended waits for nothing"
     );
+}
+
+/// Has three dead letters of `des_1` replayed, and all replays of it paused.
+async fn pause_replays(server: &Server, engine: &EngineHandle) {
+    let destination = server.directory.destination("acme", "des_1").unwrap().record.key;
+    let spec = ReplaySpec {
+        scope: ReplayScope::DeadLetters(DeadLetterFilter::default()),
+        config: ReplayConfig::Current,
+        rate_per_second: 50,
+    };
+    let now = server.clock.now();
+    let ReplayCreated::Created { replay, .. } = server.store.create_replay(spec, now).await.unwrap() else {
+        panic!("the first one");
+    };
+    assert!(engine.control().limit_replays(vec![(destination, None)]));
+    let step = ReplayStep {
+        replay: replay.key,
+        destination,
+        limit: 3,
+        max_outstanding: 3,
+    };
+    let stepped = server.store.replay_step(step, now).await.unwrap().unwrap();
+    assert_eq!(stepped.moved, 3);
+}
+
+/// What each pending delivery waits for, with the number of those that do.
+async fn waiting(server: &Server) -> BTreeMap<String, usize> {
+    let list = server.get("/deliveries?status=pending").await.expect(200);
+    let mut counts = BTreeMap::new();
+    for model in list["models"].as_array().unwrap() {
+        let word = model
+            .get("waiting_for")
+            .map_or("nothing", |word| word.as_str().unwrap());
+        *counts.entry(word.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn only_replays_wait_for_a_pause_and_they_do_whatever_else_their_destination_does() {
+    let mut server = Server::start().await;
+    server.tenant().await;
+    server.destination("des_1", json!({})).await;
+    die(&server, "des_1", 3, DENIED).await;
+    let engine = run_engine(&mut server, Arc::new(Silent), at_once(2));
+    pause_replays(&server, &engine).await;
+    until_status(&server, "des_1", "replays_paused").await;
+    let right = |counts: &[(&str, usize)]| -> BTreeMap<String, usize> {
+        let counts = counts.iter();
+        counts.map(|(word, count)| ((*word).to_owned(), *count)).collect()
+    };
+    assert_eq!(waiting(&server).await, right(&[("replay_paused", 3)]));
+    publish(&server, "des_1", 1).await;
+    until_in_flight(&server, 1).await;
+    let health = server.get(&format!("{PATH}/des_1/health")).await.expect(200);
+    assert_eq!(health["status"], "replays_paused");
+    let one_is_out = right(&[("nothing", 1), ("replay_paused", 3)]);
+    assert_eq!(waiting(&server).await, one_is_out, "its request is out");
+    publish(&server, "des_1", 2).await;
+    until_status(&server, "des_1", "window_full").await;
+    let full = right(&[("replay_paused", 3), ("window", 3)]);
+    assert_eq!(waiting(&server).await, full);
+    server.put(&format!("{PATH}/des_1/disable"), "").await.expect(200);
+    assert_eq!(waiting(&server).await, right(&[("disabled", 6)]));
 }
 
 #[tokio::test]

@@ -211,3 +211,18 @@ fn dead_letter_commands_say_what_to_write() {
     let kept = std::fs::read_to_string(folder.path().join("letters.jsonl"));
     assert_eq!(kept.unwrap(), "precious");
 }
+
+#[test]
+fn everything_of_a_destination_is_not_all_dead_letters() {
+    let args = [
+        "dead-letters",
+        "replay",
+        "--all",
+        "--everything-since",
+        "2026-01-31",
+    ];
+    let ended = Folder::new().run(&args);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let text = "'--all' cannot be used with '--everything-since <TIME>'";
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
+}

@@ -58,6 +58,10 @@ pub(super) struct Held {
     /// Unless 0: one less than this of the next reads of dead letters, pages and single ones, are refused as busy, then every
     /// other one.
     pub(super) busy_letters: AtomicUsize,
+    /// So many of the next lists of replays are refused as busy.
+    pub(super) busy_replays: AtomicUsize,
+    /// Replays that cannot be read, but are listed.
+    pub(super) unreadable_replays: Mutex<HashSet<String>>,
 }
 
 impl Held {
@@ -74,6 +78,8 @@ impl Held {
             protections_written: AtomicUsize::new(0),
             corrupts_contexts: AtomicBool::new(false),
             busy_letters: AtomicUsize::new(0),
+            busy_replays: AtomicUsize::new(0),
+            unreadable_replays: Mutex::default(),
         }
     }
 
@@ -180,10 +186,20 @@ impl DeadLetters for Held {
     }
 
     async fn replays(&self, query: ReplayQuery) -> Result<Page<Replay>, StoreError> {
+        let take_one = |left: usize| left.checked_sub(1);
+        let taken = self
+            .busy_replays
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one);
+        if taken.is_ok() {
+            return Err(StoreError::Busy);
+        }
         hold!(self, store => store.replays(query))
     }
 
     async fn replay(&self, id: &str) -> Result<Option<ReplayDetail>, StoreError> {
+        if self.unreadable_replays.lock().contains(id) {
+            return Err(StoreError::Corrupt("a scripted fault".to_owned()));
+        }
         let id = id.to_owned();
         hold!(self, store => store.replay(&id))
     }

@@ -104,7 +104,7 @@ async fn replay_all(world: &World) -> Replay {
         rate_per_second: 50,
     };
     match world.store.create_replay(spec, world.clock.now()).await.unwrap() {
-        ReplayCreated::Created(replay) => replay,
+        ReplayCreated::Created { replay, .. } => replay,
         ReplayCreated::LimitReached => panic!("the first one"),
     }
 }

@@ -87,11 +87,22 @@ async fn replay(world: &World, runner: &Runner, filter: DeadLetterFilter, rate_p
 
 async fn begin(world: &World, runner: &Runner, spec: ReplaySpec) -> String {
     let created = world.store.create_replay(spec, world.clock.now()).await.unwrap();
-    let ReplayCreated::Created(replay) = created else {
+    let ReplayCreated::Created { replay, .. } = created else {
         panic!("{created:?}");
     };
     runner.changed.notify_one();
     replay.id
+}
+
+/// From now on destination `one` is at `https://moved.example.com/`.
+async fn move_it(world: &World) {
+    let moved = |record: &mut Destination| {
+        let url = "https://moved.example.com/".to_owned();
+        record.config.insert("url".to_owned(), url);
+        Vec::new()
+    };
+    let now = world.clock.now();
+    world.directory.change(TENANT, "one", now, moved).await.unwrap();
 }
 
 async fn detail(world: &World, id: &str) -> ReplayDetail {
@@ -315,13 +326,7 @@ async fn a_replay_goes_on_after_runner_and_engine_were_started_anew() {
 async fn a_replay_uses_the_configuration_that_it_was_asked_for() {
     let world = World::new(8, config()).await;
     let key = mended(&world, "one", 20).await;
-    let moved = |record: &mut Destination| {
-        let url = "https://moved.example.com/".to_owned();
-        record.config.insert("url".to_owned(), url);
-        Vec::new()
-    };
-    let now = world.clock.now();
-    world.directory.change(TENANT, "one", now, moved).await.unwrap();
+    move_it(&world).await;
     world.behave(key, Behaviour::Status(401));
     let runner = runner(&world);
     let table = [
@@ -511,13 +516,7 @@ async fn what_a_canceled_replay_handed_over_goes_on_at_its_rate() {
 async fn what_an_old_address_answers_does_not_touch_the_destination_of_today() {
     let world = World::new(15, config()).await;
     let key = mended(&world, "one", 20).await;
-    let moved = |record: &mut Destination| {
-        let url = "https://moved.example.com/".to_owned();
-        record.config.insert("url".to_owned(), url);
-        Vec::new()
-    };
-    let now = world.clock.now();
-    world.directory.change(TENANT, "one", now, moved).await.unwrap();
+    move_it(&world).await;
     world.control().reset(key).await.unwrap();
     world.behave(key, Behaviour::Status(410));
     let runner = runner(&world);
@@ -557,6 +556,7 @@ async fn gone_from_the_address_of_today_disables_whatever_the_configuration() {
 async fn a_context_that_cannot_be_read_is_taken_for_none() {
     let world = World::new(16, config()).await;
     let key = mended(&world, "one", 20).await;
+    move_it(&world).await;
     world.held.corrupt_contexts();
     let runner = runner(&world);
     let start = world.clock.now();
@@ -568,8 +568,9 @@ async fn a_context_that_cannot_be_read_is_taken_for_none() {
     let id = begin(&world, &runner, spec).await;
     let progress = until_done(&world, &id, 60 * SECOND).await.replay.progress;
     assert_eq!(progress.succeeded, 20);
-    let seen = after(world.seen(key), start);
-    assert!(seen.iter().all(|seen| seen.url == "https://one.example.com/"));
+    let seen = after(world.seen(key), start).into_iter();
+    let urls: Vec<String> = seen.map(|seen| seen.url).collect();
+    assert_eq!(urls, vec!["https://moved.example.com/"; 20], "as it is today");
 }
 
 #[tokio::test(start_paused = true)]
@@ -594,6 +595,57 @@ async fn a_loop_that_was_started_anew_is_told_what_is_paused() {
     let told = world.clock.now();
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!(after(world.seen(key), told).len(), 0);
+    let left = detail(&world, &id).await.replay.progress.outstanding();
+    assert!(left >= 70, "{left}");
+}
+
+/// Everything of a replay of 80 was handed over and it was paused; now its receiver is repaired, and nothing runs.
+async fn paused_and_stopped(world: &mut World, key: DestinationKey) -> String {
+    let first = runner(world);
+    let mut filter = everything();
+    filter.destination_ids = vec!["one".to_owned()];
+    let id = handed_over(world, &first, key, filter).await;
+    change(world, &first, &id, ReplayState::Paused).await;
+    repair(world, key).await;
+    drop(first);
+    world.stop(SECOND).await;
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_failed_is_soon_followed_by_another() {
+    let mut world = World::new(18, config()).await;
+    let key = mended(&world, "one", 80).await;
+    let id = paused_and_stopped(&mut world, key).await;
+    world
+        .held
+        .busy_replays
+        .store(1, std::sync::atomic::Ordering::SeqCst);
+    world.start();
+    let _second = runner(&world);
+    tokio::time::sleep(4 * SECOND).await;
+    // Until it is told, the engine sends replays at its own rate: 50 a second, for half a second.
+    let left = detail(&world, &id).await.replay.progress.outstanding();
+    assert!((50..80).contains(&left), "{left}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_cannot_be_read_keeps_no_other_from_being_paused() {
+    let mut world = World::new(19, config()).await;
+    let key = mended(&world, "one", 80).await;
+    let other = mended(&world, "two", 1).await;
+    world.behave(other, Behaviour::Status(503));
+    let first = runner(&world);
+    let mut filter = everything();
+    filter.destination_ids = vec!["two".to_owned()];
+    let unreadable = replay(&world, &first, filter, 10).await;
+    change(&world, &first, &unreadable, ReplayState::Paused).await;
+    drop(first);
+    let id = paused_and_stopped(&mut world, key).await;
+    world.held.unreadable_replays.lock().insert(unreadable);
+    world.start();
+    let _second = runner(&world);
+    tokio::time::sleep(4 * SECOND).await;
     let left = detail(&world, &id).await.replay.progress.outstanding();
     assert!(left >= 70, "{left}");
 }
