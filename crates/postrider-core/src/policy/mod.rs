@@ -187,6 +187,12 @@ impl RetryPolicy {
         Some(asked.min(self.retry_after_max)).filter(|delay| !delay.is_zero())
     }
 
+    /// The longest that [`RetryPolicy::hold`] answers.
+    #[must_use]
+    pub const fn longest_hold(&self) -> Duration {
+        self.retry_after_max
+    }
+
     /// What becomes of an event for the destination while it is disabled.
     #[must_use]
     pub const fn on_disabled(&self) -> OnDisabled {

@@ -187,7 +187,7 @@ type Place = (Reverse<Rank>, DestinationKey);
 /// disabled ones, then others that something waits for, then the rest.
 pub(super) async fn list(State(app): State<Shared>, mut query: Query) -> Result<Json<Value>, ApiError> {
     let limit = limit(&mut query);
-    let after = after(&mut query, app.store.ids());
+    let after = after(&query, app.store.ids())?;
     query.finish()?;
     let ranks: HashMap<_, _> = app.engine.ranks().await?.into_iter().collect();
     let rank = |key, disabled| {
@@ -241,8 +241,10 @@ fn cursor((Reverse(rank), key): Place, ids: &IdCodec) -> String {
     )
 }
 
-fn after(query: &mut Query, ids: &IdCodec) -> Option<Place> {
-    let text = query.one("next")?;
+fn after(query: &Query, ids: &IdCodec) -> Result<Option<Place>, ApiError> {
+    let Some(text) = query.one("next") else {
+        return Ok(None);
+    };
     let decoded = text.strip_prefix(CURSOR).and_then(|parts| {
         let (rank, key) = parts.split_once('.')?;
         let part = |kind: IdKind, hex: &str| ids.decode(kind, &format!("{}{hex}", kind.prefix()));
@@ -252,10 +254,8 @@ fn after(query: &mut Query, ids: &IdCodec) -> Option<Place> {
             DestinationKey(part(IdKind::Delivery, key)?),
         ))
     });
-    if decoded.is_none() {
-        query.fault("next", "must be a cursor of this list");
-    }
-    decoded
+    let invalid = || ApiError::bad_request("invalid next cursor");
+    decoded.map(Some).ok_or_else(invalid)
 }
 
 async fn one(app: &App, entry: &Entry, view: &LaneView) -> Result<Json<Value>, ApiError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::rejection::{BytesRejection, FailedToBufferBody, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -42,6 +43,10 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let limit = request.extensions().get::<BodyLimit>().copied();
+        // A length that is announced need not be waited for.
+        if let Some(limit) = limit.filter(|limit| announced(&request) > Some(limit.max_bytes as u64)) {
+            return Err(limit.refusal());
+        }
         let read = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state));
         match read.await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
@@ -55,6 +60,12 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             )),
         }
     }
+}
+
+/// Bytes of the body by its `Content-Length`.
+fn announced(request: &Request) -> Option<u64> {
+    let length = request.headers().get(CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
 }
 
 /// Segments of the path, percent-decoded.

@@ -18,6 +18,8 @@ pub(super) const OUT_OF_RANGE: &str = "must lie in the years 1970 to 9999";
 const EMPTY: &str = "must not be empty";
 /// The same where an absent one admits everything.
 pub(super) const EMPTY_FILTER: &str = "must not be empty; leave it out to admit all";
+/// What is said of a `null` there.
+pub(super) const NULL: &str = "must not be null; leave it out instead";
 /// Levels of nesting that a published document may have.
 const MAX_DEPTH: usize = 100;
 
@@ -27,6 +29,8 @@ pub(super) fn parse_object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, 
     if !text.trim_ascii_start().starts_with('{') {
         let detail = if text.trim_ascii().is_empty() {
             "the body is empty"
+        } else if text.starts_with('\u{feff}') {
+            "the body begins with a byte-order mark; send UTF-8 without one"
         } else {
             "expected an object"
         };
@@ -159,7 +163,7 @@ impl<'a> Sent<'a> {
         let Some(value) = self.value() else {
             return Vec::new();
         };
-        let items = match typed(value, field, "a text or an array of texts", faults) {
+        let items = match typed(value, field, "a text, a number or an array of them", faults) {
             None => return Vec::new(),
             Some(Items::One(item)) => vec![item],
             Some(Items::Many(items)) => items,
@@ -194,8 +198,14 @@ impl<'a> Sent<'a> {
 }
 
 /// The fields of a body that is read strictly: what nobody asked for is a fault.
+///
+/// So is `null`, which elsewhere counts as absent: where an absent field admits everything, somebody may mean it for "none".
 #[derive(Debug, Default)]
-pub(super) struct Fields<'a>(BTreeMap<String, Sent<'a>>);
+pub(super) struct Fields<'a> {
+    left: BTreeMap<String, Sent<'a>>,
+    /// Names of those that were `null`.
+    nulls: Vec<String>,
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -218,14 +228,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 Ok(members)
             }
         }
-        deserializer.deserialize_map(Members).map(Self)
+        let left = deserializer.deserialize_map(Members)?;
+        Ok(Self {
+            left,
+            nulls: Vec::new(),
+        })
     }
 }
 
 impl<'a> Fields<'a> {
     /// A field, which then counts as known.
     pub(super) fn take(&mut self, name: &str) -> Sent<'a> {
-        self.0.remove(name).unwrap_or_default()
+        let sent = self.left.remove(name).unwrap_or_default();
+        if matches!(sent, Sent::Null) {
+            self.nulls.push(name.to_owned());
+        }
+        sent
     }
 
     /// [`Sent::texts`] of a field.
@@ -233,9 +251,10 @@ impl<'a> Fields<'a> {
         self.take(name).texts(name, faults)
     }
 
-    /// What was not taken is unknown.
+    /// What was not taken is unknown, and what was `null` is refused.
     pub(super) fn refuse_others(self, faults: &mut Vec<String>) {
-        faults.extend(self.0.into_keys().map(|name| format!("{name} is unknown")));
+        faults.extend(self.nulls.into_iter().map(|name| format!("{name} {NULL}")));
+        faults.extend(self.left.into_keys().map(|name| format!("{name} is unknown")));
     }
 }
 
@@ -323,8 +342,9 @@ mod tests {
         let right = [
             "c must not be empty; leave it out to admit all",
             "d must not be empty; leave it out to admit all",
-            "e must be a text or an array of texts",
+            "e must be a text, a number or an array of them",
             "n must be a whole number from 1 to 9",
+            "f must not be null; leave it out instead",
             "z is unknown",
         ];
         assert_eq!(faults, right);

@@ -1,5 +1,7 @@
 //! Query strings: lists in their three spellings, times, pages. Every wrong parameter is named at once.
 
+use std::num::IntErrorKind;
+
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -136,9 +138,11 @@ impl Query {
 
     /// `limit`, `dir`, `order_by`, `next` and `prev` of a list in order of time. Limits above 1,000 are 1,000.
     pub(super) fn page(&mut self, list: List, ids: &IdCodec) -> Result<PageRequest, ApiError> {
-        let limit = match self.one("limit").map(str::parse::<u64>) {
+        let sent = self.one("limit");
+        let limit = match sent.map(str::parse::<u64>) {
             None => 100,
             Some(Ok(limit)) if limit >= 1 => usize::try_from(limit.min(1_000)).unwrap_or(1_000),
+            Some(Err(error)) if *error.kind() == IntErrorKind::PosOverflow => 1_000,
             Some(_) => {
                 self.fault("limit", "must be a number from 1 to 1000");
                 1
@@ -280,9 +284,10 @@ mod tests {
                 limit(""),
                 limit("limit=1"),
                 limit("limit=1000"),
-                limit("limit=99999")
+                limit("limit=99999"),
+                limit("limit=99999999999999999999")
             ],
-            [100, 1, 1000, 1000]
+            [100, 1, 1000, 1000, 1000]
         );
     }
 

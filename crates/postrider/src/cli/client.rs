@@ -14,7 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::Instant;
 use url::Url;
 
@@ -134,7 +134,9 @@ pub async fn ask_persistently(
 fn may_pass(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let broken = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        broken.is_some_and(|kind| kind != io::ErrorKind::InvalidData) || cause.is::<hyper::Error>()
+        let talked = cause.downcast_ref::<hyper::Error>();
+        broken.is_some_and(|kind| kind != io::ErrorKind::InvalidData)
+            || talked.is_some_and(|error| !error.is_parse())
     })
 }
 
@@ -238,7 +240,10 @@ async fn open(
     let port = url
         .port_or_known_default()
         .context("find a port in the address")?;
-    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
+    let addresses = lookup_host((host.trim_matches(['[', ']']), port))
+        .await
+        .map_err(|error| anyhow!("find {host}: {error}"))?;
+    let stream = TcpStream::connect(&*addresses.collect::<Vec<_>>()).await?;
     let path = url.query().map_or_else(
         || url.path().to_owned(),
         |query| format!("{}?{query}", url.path()),

@@ -9,7 +9,7 @@ use postrider_core::words::UnknownWord;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::page::TimeRange;
 
-use super::super::json::{EMPTY_FILTER, Fields};
+use super::super::json::{EMPTY_FILTER, Fields, NULL, Sent};
 use super::super::query::Query;
 
 /// Longest text to look for.
@@ -97,6 +97,10 @@ fn died(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> TimeRange {
     }
     for (name, sent) in bounds {
         let field = format!("died_at.{name}");
+        if matches!(sent, Sent::Null) {
+            faults.push(format!("{field} {NULL}"));
+            continue;
+        }
         let bound = match name.as_str() {
             "gte" => &mut range.gte,
             "gt" => &mut range.gt,

@@ -77,7 +77,9 @@ pub(super) fn run(args: &PurgeArgs) -> anyhow::Result<()> {
 fn purge(server: &Server, filter: &Map<String, Value>, dry_run: bool, upto: &Value) -> anyhow::Result<Value> {
     let mut body = filter.clone();
     body.insert("dry_run".to_owned(), dry_run.into());
-    body.insert("upto".to_owned(), upto.clone());
+    if !upto.is_null() {
+        body.insert("upto".to_owned(), upto.clone());
+    }
     let body = Value::from(body).to_string();
     let path = "/api/v1/dead-letters/purge";
     if upto.is_null() {

@@ -72,7 +72,7 @@ async fn what_destroys_is_read_strictly() {
             json!({ "tenant_id": 1.5, "all": "yes" }),
             json!([
                 "all must be true or false",
-                "tenant_id must be a text or an array of texts"
+                "tenant_id must be a text, a number or an array of them"
             ]),
         ),
     ];
@@ -107,6 +107,37 @@ async fn an_empty_value_does_not_widen_a_purge() {
         let refused = server.post("/replays", &body).await.expect(422);
         assert_eq!(refused["data"], json!([format!("{field} must not be empty")]));
     }
+    assert_eq!(count(&server, "").await, 7);
+}
+
+#[tokio::test]
+async fn null_does_not_widen_a_purge() {
+    let server = troubled().await;
+    let names = [
+        "destination_id",
+        "topic",
+        "reason",
+        "category",
+        "code",
+        "died_at",
+        "text",
+        "id",
+        "dry_run",
+    ];
+    for name in names {
+        let body = json!({ "tenant_id": "acme", name: null });
+        let fault = format!("{name} must not be null; leave it out instead");
+        for path in ["/dead-letters/purge", "/replays"] {
+            let refused = server.post(path, &body).await.expect(422);
+            assert_eq!(refused["data"], json!([fault]), "{path}");
+        }
+    }
+    let body = json!({ "tenant_id": "acme", "died_at": { "lt": null } });
+    let refused = server.post("/dead-letters/purge", body).await.expect(422);
+    assert_eq!(
+        refused["data"],
+        json!(["died_at.lt must not be null; leave it out instead"])
+    );
     assert_eq!(count(&server, "").await, 7);
 }
 

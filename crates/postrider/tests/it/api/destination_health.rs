@@ -316,7 +316,7 @@ async fn pages_of_the_list_join_without_gap_or_repeat() {
         server
             .get(&format!("/destinations/health?next={wrong}"))
             .await
-            .expect(422);
+            .expect(400);
     }
 }
 

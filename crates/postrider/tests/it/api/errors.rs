@@ -61,6 +61,19 @@ async fn a_body_over_the_limit_is_413() {
 }
 
 #[tokio::test]
+async fn an_announced_length_over_the_limit_is_refused_before_the_body_comes() {
+    let server = Server::start().await;
+    let never = Body::from_stream(futures_util::stream::pending::<Result<&str, std::io::Error>>());
+    let request = Request::post("/api/v1/publish")
+        .header("authorization", format!("Bearer {KEY}"))
+        .header("content-length", "9999999999")
+        .body(never)
+        .unwrap();
+    let refused = server.send(request).await.expect(413);
+    assert_eq!(refused["message"], "request body too large");
+}
+
+#[tokio::test]
 async fn any_content_type_is_read_as_json() {
     let server = Server::start().await;
     for kind in ["text/plain", "application/x-www-form-urlencoded", ""] {

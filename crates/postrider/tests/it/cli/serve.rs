@@ -1,8 +1,9 @@
 //! Starting and ending a server.
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -19,6 +20,21 @@ fn refused(ended: &Ended, code: i32, start: &str, end: &str) {
         "{line}"
     );
     assert!(line.ends_with(end), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_nothing_more_to_say_gets_its_answer() {
+    let folder = Folder::new();
+    let server = folder.serve(&["dev", "--api-key", "k"]).await;
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = "PUT /api/v1/tenants/acme HTTP/1.1\r\nhost: x\r\nauthorization: Bearer k\r\ncontent-length: 0\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    // To its end: the connection is closed after the answer.
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
