@@ -42,6 +42,7 @@ pub use layers::{Effective, Layer, Origin, Policies, PolicyChoice, Problem, chec
 pub use preset::Preset;
 pub use preview::{Forecast, ForecastAttempt, Instants, Preview, PreviewAttempt, Range, assume};
 pub use raw::RawPolicy;
+pub use read::Unread;
 
 use crate::delivery::{DeadReason, DelayCause, Plan, Progress, Tier};
 use crate::id::DeliveryKey;

@@ -175,10 +175,10 @@ impl Directory {
         for stored in store.retry_policies().await? {
             match RawPolicy::read(&stored.policy) {
                 Ok(policy) => drop(rules.policies.named.insert(stored.name, policy)),
-                Err(problems) => {
+                Err(unread) => {
                     tracing::error!(
                         name = stored.name,
-                        ?problems,
+                        problems = ?unread.problems,
                         "a stored retry policy cannot be read"
                     );
                 }

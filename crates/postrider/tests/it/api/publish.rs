@@ -233,6 +233,11 @@ async fn events_go_where_topic_filter_and_destination_agree() {
         goes_to(json!({ "data": { "amount": 50 } })).await,
         json!(["all", "orders"])
     );
+    assert_eq!(
+        goes_to(json!({ "topic": "*", "data": { "amount": 50 } })).await,
+        json!(["all", "orders"]),
+        "as without a topic"
+    );
     assert_eq!(goes_to(json!({ "topic": "user.created" })).await, json!(["all"]));
     let only = json!({ "destination_id": "orders", "topic": "order.sent" });
     assert_eq!(goes_to(only).await, json!(["orders"]));
@@ -309,6 +314,10 @@ async fn what_could_not_be_sent_is_refused_by_name() {
         let refused = server.post("/publish", body).await.expect(422);
         assert_eq!(refused["data"], json!([text]));
     }
+    let last = json!({ "tenant_id": "acme", "id": "last", "data": {}, "time": "9999-12-31T23:59:59.999Z" });
+    server.post("/publish", last).await.expect(202);
+    let found = server.get("/events?time[gte]=9999-12-31").await.expect(200);
+    assert_eq!(found["models"][0]["time"], "9999-12-31T23:59:59.999Z");
     let refused = server.get("/events?time[gte]=1900-01-01").await.expect(422);
     let text = "must lie in the years 1970 to 9999";
     assert_eq!(refused["data"], json!({ "query.time[gte]": text }));
