@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 
 const SEQUENCE_BITS: u32 = 20;
 const TAG_BITS: u32 = 54;
+/// The last milliseconds that 43 bits hold.
+const MAX_KEYED_MILLIS: i64 = (1 << (63 - SEQUENCE_BITS)) - 1;
 
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
@@ -88,10 +90,24 @@ pub fn key_time(key: i64) -> Timestamp {
 }
 
 /// The first key of a millisecond. Keys grow by one from here; a burst of more than a million in one
-/// millisecond simply runs into the next.
+/// millisecond simply runs into the next. `None` from 2248-09-26T15:10:22.208Z on, which no key can hold.
 #[must_use]
-pub const fn first_key_at(now: Timestamp) -> i64 {
-    now.as_millis() << SEQUENCE_BITS
+pub const fn first_key_within(now: Timestamp) -> Option<i64> {
+    if now.as_millis() > MAX_KEYED_MILLIS {
+        None
+    } else {
+        Some(now.as_millis() << SEQUENCE_BITS)
+    }
+}
+
+/// The bound below which the keys of all earlier milliseconds lie: [`first_key_within`], and `i64::MAX` for instants
+/// that no key can hold. Never falls as `instant` grows.
+#[must_use]
+pub const fn first_key_at(instant: Timestamp) -> i64 {
+    match first_key_within(instant) {
+        Some(key) => key,
+        None => i64::MAX,
+    }
 }
 
 /// What an id names, which is also its prefix.
@@ -191,6 +207,8 @@ impl IdCodec {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn codec() -> IdCodec {
@@ -256,5 +274,37 @@ mod tests {
             .map(|n| codec().encode(IdKind::Attempt, n * 777_777))
             .collect();
         assert!(ids.is_sorted());
+    }
+
+    #[test]
+    fn instants_beyond_every_key_do_not_wrap() {
+        for (instant, key) in [
+            ("1970-01-01", 0),
+            ("1970-01-01T00:00:00.001Z", 1 << 20),
+            ("2248-09-26T15:10:22.207Z", ((1 << 43) - 1) << 20),
+            ("2248-09-26T15:10:22.208Z", i64::MAX),
+            ("2300-01-01", i64::MAX),
+            ("2600-01-01", i64::MAX),
+            ("9999-12-31T23:59:59.999Z", i64::MAX),
+        ] {
+            assert_eq!(first_key_at(Timestamp::parse(instant).unwrap()), key, "{instant}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_grow_with_their_instants(
+            one in 0..=Timestamp::MAX.as_millis(),
+            other in prop_oneof![0..=Timestamp::MAX.as_millis(), (MAX_KEYED_MILLIS - 2)..=(MAX_KEYED_MILLIS + 2)],
+        ) {
+            let (earlier, later) = (one.min(other), one.max(other));
+            let key = |millis| first_key_at(Timestamp::from_millis(millis));
+            prop_assert!(0 <= key(earlier) && key(earlier) <= key(later));
+            if earlier < later && later <= MAX_KEYED_MILLIS {
+                prop_assert!(key(earlier) < key(later));
+                prop_assert_eq!(key_time(key(later)).as_millis(), later);
+                prop_assert_eq!(key_time(key(later) - 1).as_millis(), later - 1);
+            }
+        }
     }
 }

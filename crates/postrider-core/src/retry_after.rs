@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::time::Timestamp;
+use crate::time::{Timestamp, since_epoch};
 
 /// Longer values are garbage; the longest form that is understood has about 35 bytes.
 const MAX_BYTES: usize = 64;
@@ -63,8 +63,8 @@ fn http_date(text: &str) -> Option<Timestamp> {
 }
 
 fn iso_instant(text: &str) -> Option<Timestamp> {
-    let instant = text.parse::<jiff::Timestamp>().ok()?;
-    Some(Timestamp::from_millis(instant.as_millisecond()))
+    let millis = since_epoch(text)?.as_millis();
+    Some(Timestamp::from_millis(i64::try_from(millis).ok()?))
 }
 
 #[cfg(test)]
@@ -174,6 +174,12 @@ mod tests {
             Some(Duration::from_secs(45)),
             "seconds need no clock"
         );
+    }
+
+    #[test]
+    fn the_end_of_9999_is_a_date() {
+        let until_the_end = Duration::from_millis(253_402_300_799_999 - 784_111_777_000);
+        assert_eq!(parsed("9999-12-31T23:59:59.999Z"), Some(until_the_end));
     }
 
     #[test]

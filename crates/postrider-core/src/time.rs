@@ -5,7 +5,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::SignedDuration;
+use jiff::civil::{self, DateTime};
+use jiff::fmt::temporal::Pieces;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// 1970-01-01T00:00:00, in UTC wherever it is used.
+const EPOCH: DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
 /// Milliseconds since 1970-01-01T00:00:00Z. Ordered, cheap to copy, and never in a time zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -88,16 +94,22 @@ impl Timestamp {
         } else {
             text.to_owned()
         };
-        let instant = full
-            .parse::<jiff::Timestamp>()
-            .map_err(|_| ParseTimestampError::Malformed(shortened()))?;
-        let millis = instant.as_millisecond();
-        if (0..=Self::MAX.0).contains(&millis) {
-            Ok(Self(millis))
-        } else {
-            Err(ParseTimestampError::OutOfRange(shortened()))
+        let since_epoch = since_epoch(&full).ok_or_else(|| ParseTimestampError::Malformed(shortened()))?;
+        let millis = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+        if since_epoch.is_negative() || millis > Self::MAX.0 {
+            return Err(ParseTimestampError::OutOfRange(shortened()));
         }
+        Ok(Self(millis))
     }
+}
+
+/// How long after the epoch an RFC 3339 instant is; negative before it. From civil time and offset, because jiff's own
+/// instants end a day before the year 9999 does, to leave room for time zones.
+pub(crate) fn since_epoch(text: &str) -> Option<SignedDuration> {
+    let pieces = Pieces::parse(text).ok()?;
+    let offset = pieces.to_numeric_offset()?;
+    let local = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH);
+    local.checked_sub(SignedDuration::from_secs(offset.seconds().into()))
 }
 
 fn duration_millis(duration: Duration) -> i64 {
@@ -106,11 +118,8 @@ fn duration_millis(duration: Duration) -> i64 {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Civil time, because jiff's own instants end a day earlier, to leave room for time zones.
-        let since_epoch = jiff::SignedDuration::from_millis(self.0);
-        let instant = jiff::civil::date(1970, 1, 1)
-            .at(0, 0, 0, 0)
-            .saturating_add(since_epoch);
+        // Civil time, for the reason that `since_epoch` has.
+        let instant = EPOCH.saturating_add(SignedDuration::from_millis(self.0));
         write!(f, "{instant:.3}Z")
     }
 }
@@ -181,11 +190,39 @@ mod tests {
 
     #[test]
     fn an_instant_of_another_time_is_told_from_nonsense() {
-        for text in ["1969-12-31T23:59:59Z", "0001-01-01"] {
+        for text in [
+            "1969-12-31T23:59:59Z",
+            "1969-12-31T23:59:59.9999Z",
+            "1970-01-01T00:00:00+00:01",
+            "0001-01-01",
+            "9999-12-31T23:59:59-00:01",
+        ] {
             let refused = Timestamp::parse(text);
             let expected = ParseTimestampError::OutOfRange(text.to_owned());
             assert_eq!(refused, Err(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_days_of_9999_are_instants() {
+        let last = |before_the_end: i64| Ok(Timestamp::from_millis(253_402_300_799_999 - before_the_end));
+        for (text, wanted) in [
+            ("9999-12-30T22:00:00Z", last(93_599_999)),
+            ("9999-12-30T22:00:01Z", last(93_598_999)),
+            ("9999-12-31", last(86_399_999)),
+            ("9999-12-31T23:59:59.999Z", last(0)),
+            ("9999-12-31T23:59:59.9999Z", last(0)),
+            ("9999-12-31T23:59:59.999+01:00", last(3_600_000)),
+            ("1970-01-01T01:00:00+01:00", Ok(Timestamp::EPOCH)),
+        ] {
+            assert_eq!(Timestamp::parse(text), wanted, "{text}");
+        }
+        let shown = Timestamp::MAX.to_string();
+        assert_eq!(
+            Timestamp::parse(&shown),
+            Ok(Timestamp::MAX),
+            "what is shown can be read"
+        );
     }
 
     #[test]

@@ -249,7 +249,7 @@ fn forgotten(f: &mut fmt::Formatter<'_>, forgetting: &Forgetting) -> fmt::Result
     )?;
     writeln!(
         f,
-        "| retention | removed events, attempts | publishes/s of each run | p50 | p90 | p99 | p99.9 | max |"
+        "| retention | events removed | publishes/s of each run | p50 | p90 | p99 | p99.9 | max |"
     )?;
     writeln!(f, "|---|---:|---:|---:|---:|---:|---:|---:|")?;
     let Forgetting { keeps, forgets } = forgetting;
@@ -262,10 +262,10 @@ fn forgotten(f: &mut fmt::Formatter<'_>, forgetting: &Forgetting) -> fmt::Result
             max,
         } = aged.latencies.percentiles();
         let rates = join(&aged.rates, |rate| format!("{rate:.0}")).replace(" | ", ", ");
-        let [events, attempts] = aged.removed;
+        let removed = aged.removed;
         writeln!(
             f,
-            "| {name} | {events}, {attempts} | {rates} | {p50:.1} | {p90:.1} | {p99:.1} | {p999:.1} | {max:.1} |"
+            "| {name} | {removed} | {rates} | {p50:.1} | {p90:.1} | {p99:.1} | {p999:.1} | {max:.1} |"
         )?;
     }
     let p99 = |aged: &Aged| aged.latencies.percentiles().p99;

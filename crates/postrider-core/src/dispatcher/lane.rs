@@ -146,6 +146,8 @@ pub(super) struct Lane<P> {
     /// While the breaker is open: how long a receiver may have failed before what is due ends; `None` for ever.
     pub(super) patience: Option<Duration>,
     pub(super) hold_until: Option<Timestamp>,
+    /// The most that the owner allows; `None` for any.
+    pub(super) longest_hold: Option<Duration>,
     pub(super) rest: Rest,
     pub(super) paused: bool,
     /// In the ready list.
@@ -182,6 +184,7 @@ impl<P: Payload> Lane<P> {
             replays_stopped_until: None,
             patience: None,
             hold_until: None,
+            longest_hold: None,
             rest: Rest::None,
             paused: false,
             listed: false,
@@ -269,14 +272,16 @@ impl<P: Payload> Lane<P> {
     }
 
     /// Whether the store should be read now: it may have rows, and the queue is low or has nothing due while they may be.
-    /// Neither replays nor what is fresh are a reason to wait with an old backlog.
+    /// Neither replays, nor what is fresh or due later, are a reason to wait with an old backlog.
     pub(super) fn wants_refill(&self, low_water: usize, now: Timestamp) -> bool {
         match self.rest {
             Rest::InStore { earliest, not_before } => {
                 let nothing_due = self.next_due(now).is_none_or(|due| due > now);
                 let held = self.queue.len() - self.queue.replays();
                 let has_backlog = earliest < now.minus(FRESH_TIME);
-                let is_low = held < low_water || (has_backlog && self.queue.waiting() < low_water);
+                // Half of the mark: a read then brings more than what goes back to the store for it.
+                let wanted = low_water.div_ceil(2);
+                let is_low = held < low_water || (has_backlog && self.queue.backlog(now, wanted) < wanted);
                 not_before <= now && (is_low || (nothing_due && earliest <= now))
             }
             Rest::None | Rest::Reading { .. } => false,
@@ -435,6 +440,14 @@ impl<P: Payload> Lane<P> {
     /// Forbids requests before `until`; a hold is never shortened by another.
     pub(super) fn hold(&mut self, until: Timestamp) {
         self.hold_until = Some(self.hold_until.map_or(until, |held| held.max(until)));
+    }
+
+    /// Shortens a hold to the most that is allowed from now on: the clock may have been ahead when it was made.
+    pub(super) fn bound_hold(&mut self, now: Timestamp) {
+        let last = self.longest_hold.map(|longest| now.plus(longest));
+        self.hold_until = self
+            .hold_until
+            .map(|until| last.map_or(until, |last| until.min(last)));
     }
 
     /// Ends a hold that is over, and ramps up again from one request.

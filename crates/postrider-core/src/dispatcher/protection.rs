@@ -36,7 +36,7 @@ pub struct Protection {
 
 impl Protection {
     /// Whether this is worth a write over what is `kept`, although the breaker did not change: a hold ends later (and not
-    /// within two seconds), failures in a row have gone on for an hour, or those that are kept are over.
+    /// within two seconds) or is over, failures in a row have gone on for an hour, or those that are kept are over.
     #[must_use]
     pub fn outdates(&self, kept: Option<&Self>, now: Timestamp) -> bool {
         let held = kept.and_then(|kept| kept.hold_until);
@@ -46,7 +46,9 @@ impl Protection {
         let since = self.streak.since();
         let failed = kept.and_then(|kept| kept.streak.since());
         let is_old = since.is_some_and(|since| now.since(since) >= OLD_STREAK);
-        (is_long && self.hold_until > held) || (since != failed && (is_old || failed.is_some()))
+        (is_long && self.hold_until > held)
+            || (held.is_some() && self.hold_until.is_none())
+            || (since != failed && (is_old || failed.is_some()))
     }
 }
 
@@ -62,6 +64,8 @@ pub struct Terms {
     /// How long the receiver may have failed without a break before deliveries that are due while its breaker is open
     /// become dead letters: zero at once, `None` never.
     pub patience: Option<Duration>,
+    /// How long the receiver may ask for no request; `None` for any time.
+    pub longest_hold: Option<Duration>,
 }
 
 impl Default for Terms {
@@ -72,6 +76,7 @@ impl Default for Terms {
             share: Share::default(),
             rate_limit: None,
             patience: None,
+            longest_hold: None,
         }
     }
 }
@@ -132,6 +137,7 @@ impl<P: Payload> Dispatcher<P> {
         let lane = self.lane(destination, now);
         lane.streak = kept.streak;
         lane.hold_until = kept.hold_until;
+        lane.bound_hold(now);
         if let Some(snapshot) = kept.breaker {
             lane.breaker = Breaker::restore(destination.0.unsigned_abs(), snapshot);
             lane.window.restart(&window);
@@ -174,12 +180,17 @@ impl<P: Payload> Dispatcher<P> {
     /// What the destination's owner wants from now on.
     pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
         self.tenants.set(terms.tenant, terms.share);
+        if let Some(lane) = self.lanes.get_mut(&destination) {
+            lane.longest_hold = terms.longest_hold;
+            lane.bound_hold(now);
+        }
         let known = self.lanes.get(&destination);
         let known = known.map_or_else(Terms::default, |lane| Terms {
             tenant: lane.tenant,
             share: terms.share,
             rate_limit: lane.rate.map(|limit| limit.per_second),
             patience: lane.patience,
+            longest_hold: lane.longest_hold,
         });
         if known == terms {
             return;
@@ -187,6 +198,7 @@ impl<P: Payload> Dispatcher<P> {
         let lane = self.lane(destination, now);
         lane.tenant = terms.tenant;
         lane.patience = terms.patience;
+        lane.longest_hold = terms.longest_hold;
         if known.rate_limit != terms.rate_limit {
             lane.rate = terms.rate_limit.map(Limit::new);
         }

@@ -140,6 +140,29 @@ fn a_hold_that_is_over_when_it_is_read_back_holds_nothing_and_ends_in_a_ramp() {
 }
 
 #[test]
+fn a_hold_of_a_clock_that_was_ahead_is_no_longer_than_allowed() {
+    let mut after = dispatcher_with(1..9);
+    let hour = Terms {
+        longest_hold: Some(Duration::from_secs(3_600)),
+        ..Terms::default()
+    };
+    after.agree(DestinationKey(1), hour, START);
+    let year = Duration::from_secs(365 * 86_400);
+    let kept = Protection {
+        hold_until: Some(START.plus(year)),
+        ..held()
+    };
+    after.restore(DestinationKey(1), kept, START);
+    let view = after.view(DestinationKey(1), START);
+    assert_eq!((view.standing, view.until), (Standing::Held, Some(at(3_600_000))));
+    // The clock is set back by a day while it runs.
+    let before = START.minus(Duration::from_secs(86_400));
+    after.agree(DestinationKey(1), hour, before);
+    let until = after.view(DestinationKey(1), before).until;
+    assert_eq!(until, Some(before.plus(Duration::from_secs(3_600))));
+}
+
+#[test]
 fn a_hold_without_deliveries_ends_by_itself_and_its_lane_is_forgotten() {
     let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig::default());
     dispatcher.restore(DestinationKey(1), held(), START);

@@ -90,9 +90,14 @@ impl<P> Queue<P> {
         self.classes[Class::Replay.index()].len()
     }
 
-    /// How many of them are neither replays nor fresh.
-    pub(super) fn waiting(&self) -> usize {
-        self.len - self.replays() - self.classes[Class::Fresh.index()].len()
+    /// How many of them are due and neither replays nor fresh, counted up to a bound.
+    pub(super) fn backlog(&self, now: Timestamp, at_most: usize) -> usize {
+        let due = ..=(now, DeliveryKey(i64::MAX));
+        let rest = &self.classes[Class::Retry.index()..Class::Replay.index()];
+        rest.iter()
+            .flat_map(|class| class.range(due))
+            .take(at_most)
+            .count()
     }
 
     /// What is not fresh any more becomes backlog.
@@ -373,7 +378,7 @@ mod tests {
             queue.push(waiting(n, |d| d.plan.due_at = now), true);
         }
         queue.age(now);
-        assert_eq!(queue.waiting(), 100);
+        assert_eq!((queue.backlog(now, 1_000), queue.backlog(now, 7)), (100, 7));
         let taken: Vec<_> = (0..30)
             .filter_map(|_| queue.pop_due(now, true).map(|w| w.delivery.key.0))
             .collect();

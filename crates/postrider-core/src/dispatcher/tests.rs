@@ -559,3 +559,19 @@ fn every_delivery_comes_to_its_end_and_no_attempt_is_made_twice() {
         assert_eq!(model.dispatcher.payload_bytes, 0);
     }
 }
+
+#[test]
+fn an_overdue_backlog_is_read_although_retries_of_later_and_live_ones_fill_the_lane() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(small());
+    for key in 0..4 {
+        let mut retry = pending(key, 1, at(3_600_000));
+        retry.progress.attempts = 1;
+        dispatcher.accepted(retry, None, START);
+    }
+    for key in 10..13 {
+        dispatcher.accepted(pending(key, 1, START), None, START);
+    }
+    dispatcher.spilled(DestinationKey(1), START);
+    let action = dispatcher.next_action(START);
+    assert!(matches!(action, Some(Action::Refill { .. })), "{action:?}");
+}

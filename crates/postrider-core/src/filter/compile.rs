@@ -6,7 +6,7 @@ use super::{
     Clauses, Comparison, Condition, InvalidFilter, Logic, MAX_DEPTH, MAX_NODES, MAX_TEXT_BYTES, Membership,
     Operand, Test,
 };
-use crate::time::Timestamp;
+use crate::time::{ParseTimestampError, Timestamp};
 
 /// The members of an event that a filter can ask for.
 const EVENT_FIELDS: [&str; 5] = ["id", "topic", "time", "metadata", "data"];
@@ -239,7 +239,10 @@ impl Compiler {
         match (value, place) {
             (Value::String(text), Place::Time) => match Timestamp::parse(text) {
                 Ok(instant) => Ok(Operand::Instant(instant)),
-                Err(_) => self.fail("must be an instant, as 2026-01-31T12:00:00Z"),
+                Err(ParseTimestampError::Malformed(_)) => {
+                    self.fail("must be an instant, as 2026-01-31T12:00:00Z")
+                }
+                Err(ParseTimestampError::OutOfRange(_)) => self.fail("must lie in the years 1970 to 9999"),
             },
             _ => Ok(Operand::Json(value.clone())),
         }

@@ -21,7 +21,7 @@ pub const MAX_DEPTH: usize = 32;
 /// Most values, operators and fields of a filter together.
 pub const MAX_NODES: usize = 2_000;
 /// Most bytes of all texts of a filter together, names of fields included.
-pub const MAX_TEXT_BYTES: usize = 65_536;
+pub const MAX_TEXT_BYTES: usize = 32 << 10;
 
 /// A filter that is not one; names the path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -42,19 +42,25 @@ impl Guard {
     /// Spaces and empty entries are ignored. Without `allow_http` only `https` URLs are accepted.
     ///
     /// # Errors
-    /// Names the position, from 1, of the first entry that is no address or block.
-    pub fn new(allowed: &str, allow_http: bool) -> Result<Self, Refused> {
+    /// Names the position, from 1, of every entry that is no address or block.
+    pub fn new(allowed: &str, allow_http: bool) -> Result<Self, Vec<Refused>> {
         let entries = allowed
             .split(',')
             .map(str::trim)
             .enumerate()
             .filter(|(_, entry)| !entry.is_empty());
-        let allowed = entries
-            .map(|(index, entry)| {
-                parse_block(entry).map_err(|why| Refused(format!("entry {} ({entry:?}) {why}", index + 1)))
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(Self { allowed, allow_http })
+        let (mut allowed, mut wrong) = (Vec::new(), Vec::new());
+        for (index, entry) in entries {
+            match parse_block(entry) {
+                Ok(block) => allowed.push(block),
+                Err(why) => wrong.push(Refused(format!("entry {} ({entry:?}) {why}", index + 1))),
+            }
+        }
+        if wrong.is_empty() {
+            Ok(Self { allowed, allow_http })
+        } else {
+            Err(wrong)
+        }
     }
 
     /// This, with the loopback addresses and `localhost` allowed: for development on one machine.
@@ -293,11 +299,24 @@ mod tests {
             ("10.0.0.0/8,,10.0.0.0/33", "entry 3"),
             ("10.0.0.0/8;192.168.0.0/16", "entry 1"),
         ] {
-            let message = Guard::new(list, true).unwrap_err().to_string();
+            let message = Guard::new(list, true).unwrap_err()[0].to_string();
             assert!(message.starts_with(position), "{list}: {message}");
         }
-        let message = Guard::new("10.1.2.3/8", true).unwrap_err().to_string();
+        let message = Guard::new("10.1.2.3/8", true).unwrap_err()[0].to_string();
         assert!(message.contains("10.0.0.0/8 or 10.1.2.3"), "{message}");
+    }
+
+    #[test]
+    fn all_bad_entries_are_named() {
+        let found = Guard::new("foo, 10.0.0.0/8, 1.2.3.4/33", true).unwrap_err();
+        let right = [
+            "entry 1 (\"foo\") is neither",
+            "entry 3 (\"1.2.3.4/33\") is neither",
+        ];
+        assert_eq!(found.len(), 2);
+        for (refused, right) in found.iter().zip(right) {
+            assert!(refused.to_string().starts_with(right), "{refused}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::RetryPolicy;
 use super::preset::Preset;
 use super::raw::{RawBackoff, RawPolicy};
+use super::read::Unread;
 use super::validate;
 
 /// Where a value of an effective policy comes from. As text: `preset:standard`, `global`, `named:slow`, `inline`.
@@ -119,6 +120,24 @@ impl Policies {
             }
         }
     }
+
+    /// Everything that is wrong with a policy that cannot be read whole: beside what cannot be read, the values of the
+    /// rest over the global policy.
+    #[must_use]
+    pub fn problems(&self, unread: Unread) -> Vec<Problem> {
+        let Unread { problems, rest } = unread;
+        let layers = [
+            Layer {
+                origin: Origin::Global,
+                policy: &self.global,
+            },
+            Layer {
+                origin: Origin::Inline,
+                policy: &rest,
+            },
+        ];
+        resolve_beside(&layers, problems).err().unwrap_or_default()
+    }
 }
 
 /// Checks the name of a policy that is about to be stored.
@@ -148,27 +167,51 @@ pub fn check_name(name: &str) -> Result<(), Problem> {
 /// # Errors
 /// Everything that is wrong with the result, each with its field.
 pub fn resolve(layers: &[Layer<'_>]) -> Result<Effective, Vec<Problem>> {
+    resolve_beside(layers, Vec::new())
+}
+
+/// As [`resolve`], beside problems that were found before. Once there is one, what follows from the layers below is none.
+fn resolve_beside(layers: &[Layer<'_>], mut problems: Vec<Problem>) -> Result<Effective, Vec<Problem>> {
     let named = layers.iter().rposition(|layer| layer.policy.preset.is_some());
     let preset = match named.and_then(|index| layers[index].policy.preset.as_deref()) {
         None => Preset::Standard,
-        Some(name) => name
-            .parse()
-            .map_err(|unknown| vec![Problem::new("preset", format!("{unknown}"))])?,
+        Some(name) => name.parse().unwrap_or_else(|unknown| {
+            problems.push(Problem::new("preset", format!("{unknown}")));
+            Preset::Standard
+        }),
     };
     let mut merged = Merged {
         policy: RawPolicy::default(),
         origins: BTreeMap::new(),
     };
-    merged.overlay(&preset.raw(), &Origin::Preset(preset))?;
-    for layer in &layers[named.unwrap_or(0)..] {
-        merged.overlay(layer.policy, &layer.origin)?;
+    let base = (&preset.raw(), &Origin::Preset(preset));
+    let layers = layers.iter().map(|layer| (layer.policy, &layer.origin));
+    let layers = std::iter::once(base).chain(layers.skip(named.unwrap_or(0)));
+    let mut top = None;
+    for (policy, origin) in layers {
+        problems.extend(merged.overlay(policy, origin).err());
+        top = Some(origin);
     }
-    let top = layers.last().map(|layer| &layer.origin);
-    let policy = validate::compile(&merged.policy, |field| merged.origins.get(field) == top)?;
-    Ok(Effective {
-        policy,
-        origins: merged.origins,
-    })
+    let own = |field: &str| merged.origins.get(field) == top;
+    match validate::compile(&merged.policy, own) {
+        Ok(policy) if problems.is_empty() => {
+            return Ok(Effective {
+                policy,
+                origins: merged.origins,
+            });
+        }
+        Ok(_) => {}
+        Err(found) if problems.is_empty() => problems = found,
+        Err(found) => {
+            let is_new = |problem: &Problem| !problems.iter().any(|known| problem.is_about(&known.field));
+            let found = found
+                .into_iter()
+                .filter(|problem| own(problem.setting()) && is_new(problem));
+            let found: Vec<_> = found.collect();
+            problems.extend(found);
+        }
+    }
+    Err(problems)
 }
 
 /// The layers so far.
@@ -188,7 +231,8 @@ macro_rules! overlay {
 }
 
 impl Merged {
-    fn overlay(&mut self, layer: &RawPolicy, origin: &Origin) -> Result<(), Vec<Problem>> {
+    /// All of the layer but, when that is wrong, its backoff.
+    fn overlay(&mut self, layer: &RawPolicy, origin: &Origin) -> Result<(), Problem> {
         let Self { policy, origins } = self;
         overlay!(policy, layer, origins, origin, {
             jitter => "jitter",
@@ -225,8 +269,8 @@ impl Merged {
         }
     }
 
-    fn overlay_backoff(&mut self, layer: &RawBackoff, origin: &Origin) -> Result<(), Vec<Problem>> {
-        let wanted = ShapeKind::of(layer).map_err(|problem| vec![problem])?;
+    fn overlay_backoff(&mut self, layer: &RawBackoff, origin: &Origin) -> Result<(), Problem> {
+        let wanted = ShapeKind::of(layer)?;
         let below = self
             .policy
             .backoff
@@ -248,7 +292,7 @@ impl Merged {
         }
         if wanted.or(below) == Some(ShapeKind::Schedule) && layer.max_delay.is_some() {
             let message = "has no meaning for a schedule, whose last delay repeats; remove it";
-            return Err(vec![Problem::new("backoff.max_delay", message)]);
+            return Err(Problem::new("backoff.max_delay", message));
         }
         let into = self.policy.backoff.get_or_insert_default();
         let origins = &mut self.origins;
@@ -298,6 +342,17 @@ impl Problem {
             field: field.into(),
             message: message.into(),
         }
+    }
+
+    /// Whether it is about this field or about something in it.
+    fn is_about(&self, field: &str) -> bool {
+        let inside = self.field.strip_prefix(field);
+        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+
+    /// The field without the place in a list: `rules` for `rules[0].match`.
+    fn setting(&self) -> &str {
+        self.field.split('[').next().unwrap_or_default()
     }
 }
 

@@ -42,6 +42,7 @@ pub use layers::{Effective, Layer, Origin, Policies, PolicyChoice, Problem, chec
 pub use preset::Preset;
 pub use preview::{Forecast, ForecastAttempt, Instants, Preview, PreviewAttempt, Range, assume};
 pub use raw::RawPolicy;
+pub use read::Unread;
 
 use crate::delivery::{DeadReason, DelayCause, Plan, Progress, Tier};
 use crate::id::DeliveryKey;
@@ -184,6 +185,12 @@ impl RetryPolicy {
             .filter(|_| self.rate_limit_fields == RateLimitFields::Hold);
         let asked = retry_after.or(used_up)?;
         Some(asked.min(self.retry_after_max)).filter(|delay| !delay.is_zero())
+    }
+
+    /// The longest that [`RetryPolicy::hold`] answers.
+    #[must_use]
+    pub const fn longest_hold(&self) -> Duration {
+        self.retry_after_max
     }
 
     /// What becomes of an event for the destination while it is disabled.

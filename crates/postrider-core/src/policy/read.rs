@@ -1,38 +1,51 @@
-//! Reading a policy from JSON so that everything that has a wrong shape is named at once, each with its field.
+//! Reading a policy from JSON so that everything that is wrong with it is named at once, each with its field.
 //!
-//! serde stops at the first thing that it cannot read. So when it does, each setting is read once more on its own.
+//! serde stops at the first thing that it cannot read. So when it does, each setting is read once more on its own, and
+//! the values of those that could be read are judged beside the ones that could not.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::layers::{PolicyChoice, Problem};
+use super::layers::{Effective, Policies, PolicyChoice, Problem};
 use super::raw::{RawPolicy, RawRule};
 
 /// Settings that are objects with settings of their own.
 const GROUPS: [&str; 3] = ["immediate", "backoff", "long_term"];
+/// The settings of a rule.
+const OF_A_RULE: [&str; 3] = ["match", "then", "max_attempts"];
 /// The field of a problem that belongs to no setting.
 const WHOLE: &str = "retry_policy";
 
+/// A policy that cannot be read whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unread {
+    /// Every setting that is unknown or has a value of the wrong type. Field `retry_policy` stands for the whole.
+    pub problems: Vec<Problem>,
+    /// The other settings, whose values nobody has judged. In a rule, what cannot be read is empty.
+    pub rest: Box<RawPolicy>,
+}
+
 impl RawPolicy {
-    /// Reads a policy from its JSON text. Only shapes are checked; [`super::resolve`] judges the values.
+    /// Reads a policy from its JSON text. Only shapes are checked; [`super::resolve`] judges the values, and
+    /// [`Policies::problems`] those of what could be read of an unreadable one.
     ///
     /// # Errors
-    /// Every setting that is unknown or has a value of the wrong type. Field `retry_policy` stands for the whole.
-    pub fn read(json: &str) -> Result<Self, Vec<Problem>> {
+    /// When something has a wrong shape.
+    pub fn read(json: &str) -> Result<Self, Unread> {
         // serde would take an array for a struct, too.
         if !json.trim_start().starts_with('{') {
-            return Err(vec![Problem::new(WHOLE, "cannot be read: it is not an object")]);
+            return Err(Unread::whole("cannot be read: it is not an object"));
         }
         serde_json::from_str(json).map_err(|whole| {
-            let problems = match serde_json::from_str(json) {
-                Ok(Value::Object(fields)) => problems(fields),
-                Ok(_) | Err(_) => Vec::new(),
+            let mut unread = match serde_json::from_str(json) {
+                Ok(Value::Object(settings)) => Unread::of(settings),
+                Ok(_) | Err(_) => Unread::whole(format!("cannot be read: {whole}")),
             };
-            if problems.is_empty() {
-                vec![Problem::new(WHOLE, format!("cannot be read: {whole}"))]
-            } else {
-                problems
+            if unread.problems.is_empty() {
+                let problem = Problem::new(WHOLE, format!("cannot be read: {whole}"));
+                unread.problems.push(problem);
             }
+            unread
         })
     }
 }
@@ -42,62 +55,112 @@ impl PolicyChoice {
     ///
     /// # Errors
     /// As [`RawPolicy::read`], and when it is neither.
-    pub fn read(json: &str) -> Result<Self, Vec<Problem>> {
+    pub fn read(json: &str) -> Result<Self, Unread> {
         if json.trim_start().starts_with('{') {
             return RawPolicy::read(json).map(|policy| Self::Inline(Box::new(policy)));
         }
-        serde_json::from_str(json).map(Self::Named).map_err(|_| {
-            let message = "must be the name of a retry policy, or an object with its settings";
-            vec![Problem::new(WHOLE, message)]
-        })
+        serde_json::from_str(json)
+            .map(Self::Named)
+            .map_err(|_| Unread::whole("must be the name of a retry policy, or an object with its settings"))
     }
 }
 
-fn problems(fields: Map<String, Value>) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (name, value) in fields {
-        match value {
-            Value::Object(inner) if GROUPS.contains(&name.as_str()) => {
-                for (setting, value) in inner {
-                    let field = format!("{name}.{setting}");
-                    let group = Value::from(Map::from_iter([(setting, value)]));
-                    let alone = Value::from(Map::from_iter([(name.clone(), group)]));
-                    problems.extend(problem::<RawPolicy>(field, alone));
-                }
-            }
-            Value::Array(rules) if name == "rules" => {
-                let numbered = rules.into_iter().enumerate();
-                problems.extend(
-                    numbered.filter_map(|(at, rule)| problem::<RawRule>(format!("rules[{at}]"), rule)),
-                );
-            }
-            value => {
-                let alone = Value::from(Map::from_iter([(name.clone(), value)]));
-                problems.extend(problem::<RawPolicy>(name, alone));
-            }
+impl Policies {
+    /// The policy of a destination with this choice as JSON text.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in shape and in value.
+    pub fn read_effective(&self, json: &str) -> Result<Effective, Vec<Problem>> {
+        match PolicyChoice::read(json) {
+            Ok(choice) => self.effective(Some(&choice)),
+            Err(unread) => Err(self.problems(unread)),
         }
     }
-    problems
 }
 
-fn problem<T: DeserializeOwned>(field: String, alone: Value) -> Option<Problem> {
-    let error = serde_json::from_value::<T>(alone).err()?.to_string();
-    let unknown = error
+impl Unread {
+    fn whole(message: impl Into<String>) -> Self {
+        Self {
+            problems: vec![Problem::new(WHOLE, message)],
+            rest: Box::default(),
+        }
+    }
+
+    fn of(mut settings: Map<String, Value>) -> Self {
+        let mut problems = Vec::new();
+        settings.retain(|name, value| match value {
+            Value::Object(inner) if GROUPS.contains(&name.as_str()) => {
+                inner.retain(|setting, value| {
+                    let alone = json!({ name: { setting: value } });
+                    keep::<RawPolicy>(format!("{name}.{setting}"), alone, &mut problems)
+                });
+                true
+            }
+            Value::Array(rules) if name == "rules" => {
+                for (at, rule) in rules.iter_mut().enumerate() {
+                    read_rule(&format!("rules[{at}]"), rule, &mut problems);
+                }
+                true
+            }
+            value => keep::<RawPolicy>(name.clone(), json!({ name: value }), &mut problems),
+        });
+        let rest = serde_json::from_value(Value::from(settings)).unwrap_or_default();
+        Self { problems, rest }
+    }
+}
+
+/// Leaves of a rule what can be read, and gives it the settings that it must have, so that it keeps its place.
+fn read_rule(field: &str, rule: &mut Value, problems: &mut Vec<Problem>) {
+    let Value::Object(mut settings) = rule.take() else {
+        problems.push(Problem::new(field, "must be an object with match and then"));
+        *rule = json!({ "match": [], "then": "" });
+        return;
+    };
+    for (name, empty) in [("match", json!([])), ("then", json!(""))] {
+        if !settings.contains_key(name) {
+            problems.push(Problem::new(format!("{field}.{name}"), "is required"));
+            settings.insert(name.to_owned(), empty);
+        }
+    }
+    settings.retain(|name, value| {
+        let field = format!("{field}.{name}");
+        if !OF_A_RULE.contains(&name.as_str()) {
+            let message = format!("is not known; the known settings are {}", OF_A_RULE.join(", "));
+            problems.push(Problem::new(field, message));
+            return false;
+        }
+        let mut alone = json!({ "match": [], "then": "" });
+        alone[name] = value.clone();
+        if !keep::<RawRule>(field, alone, problems) {
+            *value = match name.as_str() {
+                "match" => json!([]),
+                "then" => json!(""),
+                _ => Value::Null,
+            };
+        }
+        true
+    });
+    *rule = Value::from(settings);
+}
+
+/// Whether what stands alone in `alone` can be read; what is wrong with it is told of `field`.
+fn keep<T: DeserializeOwned>(field: String, alone: Value, problems: &mut Vec<Problem>) -> bool {
+    let Err(error) = serde_json::from_value::<T>(alone) else {
+        return true;
+    };
+    let error = error.to_string();
+    let known = error
         .strip_prefix("unknown field ")
         .and_then(|rest| rest.split_once(", expected "));
-    let message = match unknown {
-        Some((name, known)) => {
+    let message = match known {
+        Some((_, known)) => {
             let known = known.trim_start_matches("one of ").replace('`', "");
-            let subject = if field.ends_with(']') {
-                format!("has {name}, which ")
-            } else {
-                String::new()
-            };
-            format!("{subject}is not known; the known settings are {known}")
+            format!("is not known; the known settings are {known}")
         }
         None => format!("cannot be read: {error}"),
     };
-    Some(Problem::new(field, message))
+    problems.push(Problem::new(field, message));
+    false
 }
 
 #[cfg(test)]
@@ -105,8 +168,23 @@ mod tests {
     use super::*;
 
     fn refused(json: &str) -> Vec<String> {
-        let problems = RawPolicy::read(json).expect_err(json);
+        let unread = RawPolicy::read(json).expect_err(json);
+        unread.problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn all_problems(global: &RawPolicy, json: &str) -> Vec<String> {
+        let policies = Policies {
+            global: global.clone(),
+            ..Policies::default()
+        };
+        let problems = policies.read_effective(json).expect_err(json);
         problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn all_fields(json: &str) -> Vec<String> {
+        let problems = all_problems(&RawPolicy::default(), json);
+        let field = |text: &String| text.split(' ').next().unwrap().to_owned();
+        problems.iter().map(field).collect()
     }
 
     #[test]
@@ -122,8 +200,9 @@ mod tests {
             "jitter",
             "long_term",
             "max_atempts",
-            "rules[1]",
-            "rules[2]",
+            "rules[1].match",
+            "rules[2].match",
+            "rules[2].then",
         ];
         assert_eq!(fields, expected, "{found:#?}");
         assert!(
@@ -134,6 +213,62 @@ mod tests {
         assert_eq!(
             found[2],
             "jitter cannot be read: invalid type: integer `5`, expected a string"
+        );
+    }
+
+    #[test]
+    fn an_unknown_setting_hides_no_other_mistake() {
+        let json = |more: &str| {
+            format!(
+                r#"{{"max_attempts": -1, "backoff": {{"base": "-1s"{more}}}, "jitter": 5,
+                    "rules": [{{"match": ["999x"], "then": "z"{more}}}, 7, {{"match": ["404"], "then": "q"}}]{more}}}"#
+            )
+        };
+        let expected = [
+            "backoff.foo",
+            "foo",
+            "jitter",
+            "rules[0].foo",
+            "rules[1]",
+            "backoff.base",
+            "max_attempts",
+            "rules[0].then",
+            "rules[0].match",
+            "rules[2].then",
+        ];
+        assert_eq!(all_fields(&json(r#", "foo": 1"#)), expected);
+        let without: Vec<_> = expected
+            .into_iter()
+            .filter(|field| !field.ends_with("foo"))
+            .collect();
+        assert_eq!(all_fields(&json("")), without);
+    }
+
+    #[test]
+    fn an_unknown_preset_or_mixed_shapes_hide_no_other_mistake() {
+        assert_eq!(
+            all_fields(r#"{"preset": "fast", "max_attempts": -1}"#),
+            ["preset", "max_attempts"]
+        );
+        assert_eq!(
+            all_fields(r#"{"backoff": {"base": "1s", "schedule": ["1m"]}, "jitter": "some"}"#),
+            ["backoff", "jitter"]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_makes_nothing_else_wrong() {
+        let global = RawPolicy::read(r#"{"backoff": {"base": "100ms"}}"#).unwrap();
+        let found = all_problems(&global, r#"{"backoff": {"max_delay": "500ms"}, "foo": 1}"#);
+        assert!(
+            found.len() == 1 && found[0].starts_with("foo is not known"),
+            "{found:?}"
+        );
+        let misspelt = r#"{"backoff": {"bse": "100ms", "max_delay": "500ms"}}"#;
+        assert_eq!(
+            all_fields(misspelt),
+            ["backoff.bse"],
+            "the base of `standard` is not theirs"
         );
     }
 

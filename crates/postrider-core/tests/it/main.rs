@@ -1,3 +1,4 @@
 //! Tests that look at core from outside.
 
+mod filters;
 mod states;

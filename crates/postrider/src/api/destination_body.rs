@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use postrider_core::filter::MAX_DEPTH;
 use postrider_core::id::{DestinationKey, TenantKey};
 use postrider_core::secret::Secret;
 use postrider_core::time::Timestamp;
@@ -347,7 +348,8 @@ fn read_filter(sent: Sent<'_>, faults: &mut Vec<String>) -> Option<Option<String
     } else if raw.len() > MAX_FILTER_BYTES {
         format!("filter must have at most {MAX_FILTER_BYTES} bytes")
     } else if is_too_deep(raw) {
-        "filter must not be nested deeper than 100 levels".to_owned()
+        // More than can be parsed; compiling it finds the others.
+        format!("filter must not be nested deeper than {MAX_DEPTH} levels")
     } else {
         let is_empty = raw[1..raw.len() - 1].trim_ascii().is_empty();
         return Some((!is_empty).then(|| raw.to_owned()));

@@ -49,7 +49,12 @@ pub(super) async fn create(State(app): State<Shared>, Body(body): Body) -> Resul
     if faults.is_empty() {
         match since {
             None => check_all(all, filter.is_empty(), &mut faults),
-            Some(_) => check_everything(all, &filter, config, &mut faults),
+            Some(since) => {
+                check_everything(all, &filter, config, &mut faults);
+                if since > app.now() {
+                    faults.push("since must not be in the future".to_owned());
+                }
+            }
         }
     }
     if !faults.is_empty() {

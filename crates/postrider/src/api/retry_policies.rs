@@ -5,9 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use postrider_core::delivery::DeadReason;
 use postrider_core::outcome::Outcome;
-use postrider_core::policy::{
-    Effective, Instants, PolicyChoice, Preset, PreviewAttempt, Range, RawPolicy, assume,
-};
+use postrider_core::policy::{Effective, Instants, Preset, PreviewAttempt, Range, RawPolicy, assume};
 use postrider_core::time::Timestamp;
 use postrider_store::record::{NamedPolicy, PolicyChange, PolicyDeleted, PolicyPut};
 use serde::{Deserialize, Serialize};
@@ -106,7 +104,8 @@ pub(super) async fn put(
     Segments(name): Segments<String>,
     Body(body): Body,
 ) -> Result<(StatusCode, Json<PolicyAnswer>), ApiError> {
-    let policy = read_policy(&body)?;
+    let policy = RawPolicy::read(policy_text(&body)?);
+    let policy = policy.map_err(|unread| app.directory.refuse_policy(&name, unread))?;
     let (status, stored) = match app.directory.put_policy(name, policy, app.now()).await? {
         PolicyPut::Created(stored) => (StatusCode::CREATED, stored),
         PolicyPut::Updated(stored) => (StatusCode::OK, stored),
@@ -231,8 +230,7 @@ pub(super) async fn preview(
         parse_object(&body)?
     };
     let mut faults = Vec::new();
-    let choice = body.policy.value().map(PolicyChoice::read).transpose();
-    let effective = choice.and_then(|choice| app.directory.rules().policies.effective(choice.as_ref()));
+    let effective = app.directory.effective_policy(body.policy.value());
     let effective = effective
         .map_err(|problems| {
             faults.extend(problems.iter().map(|problem| match problem.field.as_str() {
@@ -290,15 +288,14 @@ fn read_outcome(word: &str) -> Result<Outcome, String> {
     assume(word).map_err(|problem| problem.message)
 }
 
-fn read_policy(body: &[u8]) -> Result<RawPolicy, ApiError> {
+fn policy_text(body: &[u8]) -> Result<&str, ApiError> {
     let text = text(body)?;
     if body.len() > MAX_POLICY_BYTES || is_too_deep(text) {
         let fault = format!("the policy must have at most {MAX_POLICY_BYTES} bytes and 100 levels");
         return Err(ApiError::validation(vec![fault]));
     }
     let _: serde::de::IgnoredAny = parse_object(body)?;
-    RawPolicy::read(text)
-        .map_err(|problems| ApiError::validation(problems.iter().map(ToString::to_string).collect()))
+    Ok(text)
 }
 
 fn preset_answer(preset: Preset) -> Result<PolicyAnswer, ApiError> {

@@ -9,8 +9,10 @@ use clap::Args;
 
 use super::options::ConfigArgs;
 use super::output::{Reported, say};
+use super::serve::ca_file_refused;
 use crate::clock::{Clock, SystemClock};
 use crate::config::settings::Settings;
+use crate::courier::tls::count_certificates;
 use crate::telemetry::process;
 
 const GIB: u64 = 1 << 30;
@@ -72,6 +74,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         disk_space(&settings.data_dir),
         descriptors(settings),
         port(settings),
+        ca_file(settings),
         tls_roots(),
         clock(),
     ];
@@ -212,6 +215,16 @@ fn port(settings: &Settings) -> Finding {
         Err(error) => Finding::Fail(format!(
             "listen: {listen} cannot be used: {error}; choose another by --listen"
         )),
+    }
+}
+
+fn ca_file(settings: &Settings) -> Finding {
+    let Some(path) = &settings.courier.ca_file else {
+        return Finding::Ok("own TLS roots: none".to_owned());
+    };
+    match count_certificates(path) {
+        Ok(count) => Finding::Ok(format!("own TLS roots: {count} in {}", path.display())),
+        Err(error) => Finding::Fail(format!("own TLS roots: failed to {}", ca_file_refused(error))),
     }
 }
 

@@ -29,16 +29,16 @@ pub struct OutcomeArg {
 /// # Errors
 /// Names every wrong field.
 pub fn policy(text: &str) -> Result<PolicyArg, String> {
-    let choice = match text.strip_prefix('@') {
-        Some(file) => PolicyChoice::Inline(Box::new(from_file(Path::new(file))?)),
-        None if text.trim_start().starts_with('{') => {
-            PolicyChoice::read(text).map_err(|problems| told(&problems))?
+    let over = Policies::default();
+    let effective = match text.strip_prefix('@') {
+        Some(file) => {
+            let policy = from_file(Path::new(file), &over)?;
+            over.effective(Some(&PolicyChoice::Inline(Box::new(policy))))
         }
-        None => PolicyChoice::Named(text.to_owned()),
+        None if text.trim_start().starts_with('{') => over.read_effective(text),
+        None => over.effective(Some(&PolicyChoice::Named(text.to_owned()))),
     };
-    let effective = Policies::default()
-        .effective(Some(&choice))
-        .map_err(|problems| told(&problems))?;
+    let effective = effective.map_err(|problems| told(&problems))?;
     Ok(PolicyArg {
         text: text.to_owned(),
         policy: effective.policy,
@@ -65,13 +65,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 
-fn from_file(path: &Path) -> Result<RawPolicy, String> {
+fn from_file(path: &Path, over: &Policies) -> Result<RawPolicy, String> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name} cannot be read: {error}"))?;
     if path.extension().is_some_and(|ending| ending == "toml") {
         toml::from_str(&text).map_err(|error| format!("{name} is no policy in TOML: {error}"))
     } else {
-        RawPolicy::read(&text).map_err(|problems| told(&problems))
+        RawPolicy::read(&text).map_err(|unread| told(&over.problems(unread)))
     }
 }
 
@@ -106,6 +106,8 @@ mod tests {
             told.contains("jitter ") && told.contains("max_attempts "),
             "{told}"
         );
+        let told = policy(r#"{"jitter": "some", "foo": 1}"#).unwrap_err();
+        assert!(told.contains("foo is ") && told.contains("jitter "), "{told}");
         assert!(
             policy("@/nowhere/p.json")
                 .unwrap_err()

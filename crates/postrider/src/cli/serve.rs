@@ -33,6 +33,7 @@ use crate::config::error::ConfigError;
 use crate::config::settings::Settings;
 use crate::courier::config::raise_descriptor_limit;
 use crate::courier::http::HttpCourier;
+use crate::courier::tls::CaFileError;
 use crate::directory::Directory;
 use crate::engine::control::Control;
 use crate::engine::{Closing, Engine, EngineConfig, EngineHandle, Parts};
@@ -177,7 +178,7 @@ impl Running {
         let socket = bind(settings.listen).await?;
         let rules = settings.rules.clone();
         raise_descriptor_limit();
-        let courier = HttpCourier::new(settings.courier, rules.guard.clone())?;
+        let courier = HttpCourier::new(settings.courier, rules.guard.clone()).map_err(ca_file_refused)?;
         let engine_config = within_connections(settings.engine, courier.max_connections());
         let directory = Directory::load(Arc::clone(&store), rules).await?;
         let webhook = settings.alerts.webhook.as_ref();
@@ -315,6 +316,14 @@ fn check_archive(kept: &RetentionConfig) -> anyhow::Result<()> {
             anyhow::Error::from(error)
         )
     })
+}
+
+/// Which key names the file that cannot be used, and what to do.
+pub(super) fn ca_file_refused(error: CaFileError) -> anyhow::Error {
+    with_advice(
+        anyhow::Error::from(error).context("use courier.ca_file"),
+        "name a readable PEM file with certificates, or leave it out",
+    )
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {

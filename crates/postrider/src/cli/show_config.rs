@@ -53,12 +53,9 @@ fn rows(resolved: &Resolved) -> Vec<[String; 3]> {
             leaf.origin.to_string(),
         ]
     });
-    let tenants = resolved.tenants().map(|leaf| {
-        [
-            "tenants".to_owned(),
-            leaf.value.to_string(),
-            leaf.origin.to_string(),
-        ]
-    });
+    let tenants = resolved
+        .tenants()
+        .iter()
+        .map(|leaf| [leaf.path(), leaf.value.to_string(), leaf.origin.to_string()]);
     keys.chain(retry).chain(tenants).collect()
 }

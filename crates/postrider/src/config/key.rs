@@ -91,7 +91,7 @@ pub const KEYS: &[Key] = &[
         "topics",
         Kind::List,
         "",
-        "Topics that may be published and subscribed to; empty allows any.",
+        "Topics that may be published and subscribed to, each once and without `*`; empty allows any.",
     ),
     key(
         "max_destinations_per_tenant",

@@ -169,6 +169,28 @@ mod tests {
     }
 
     #[test]
+    fn every_wrong_entry_of_a_list_is_named() {
+        let file = "topics = ['a b', '*', '', 'x', 'order.*', 'x']\n\n[courier]\nallow_addresses = ['10.0.0.0/99', '', '10.0.0.0/8', 'foo']\n";
+        let address = "is neither an address nor a block such as 10.0.0.0/8 or fd00::/8";
+        let right = [
+            format!("courier.allow_addresses (p.toml:4) has a wrong entry: entry 1 (\"10.0.0.0/99\") {address}"),
+            format!("courier.allow_addresses (p.toml:4) has a wrong entry: entry 4 (\"foo\") {address}"),
+            "topics (p.toml:1) has a wrong entry at position 1: \"a b\" has a space or control character".to_owned(),
+            "topics (p.toml:1) has a wrong entry at position 2: \"*\" is no topic but all of them; without topics any is \
+             allowed"
+                .to_owned(),
+            "topics (p.toml:1) has a wrong entry at position 3: \"\" is empty".to_owned(),
+            "topics (p.toml:1) has a wrong entry at position 5: \"order.*\" is a pattern: an event has one topic".to_owned(),
+            "topics (p.toml:1) has a wrong entry at position 6: \"x\" is there already".to_owned(),
+        ];
+        assert_eq!(problems(file, &[]), right);
+        assert_eq!(problems("", &[("POSTRIDER_TOPICS", "a, b,")]), [""; 0]);
+        let right =
+            "topics (p.toml:1) is no array of texts: entry 1 is 5, entry 3 is true; write texts in quotes";
+        assert_eq!(problems("topics = [5, 'x', true]\n", &[]), [right]);
+    }
+
+    #[test]
     fn keys_are_collected_within_a_source_and_replaced_between_sources() {
         let flags = [
             ("api_keys", "--api-key", "third-key"),

@@ -10,7 +10,8 @@ use postrider_core::secret::Secret;
 
 use super::error::Problem;
 use super::key::{self, KEYS, Key};
-use super::sources::{Entry, Origin};
+use super::sources::{Entry, Origin, TENANTS};
+use super::tenants;
 use super::value::{Raw, Value};
 
 /// Every key with its value and where that comes from.
@@ -19,17 +20,29 @@ pub struct Resolved {
     values: BTreeMap<&'static str, (Value, Origin)>,
     /// The leaves of `[retry]`, in order of precedence (the last wins).
     pub(super) retry: Vec<RetryLeaf>,
-    /// What single tenants may have: the last that was written.
-    tenants: Option<Leaf>,
+    /// What single tenants may have, all from the last source that says anything.
+    tenants: Vec<TenantLeaf>,
 }
 
-/// One value that is read elsewhere.
+/// One value of one tenant.
 #[derive(Debug, Clone)]
-pub struct Leaf {
+pub struct TenantLeaf {
+    /// Id of the tenant.
+    pub tenant: String,
+    /// Name of the setting, known or not.
+    pub name: String,
     /// The value.
     pub value: serde_json::Value,
     /// Where it was written.
     pub origin: Origin,
+}
+
+impl TenantLeaf {
+    /// `tenants.acme.weight`, for people: an id may have dots in it, too.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("{TENANTS}.{}.{}", self.tenant, self.name)
+    }
 }
 
 /// One value of `[retry]`, whose keys belong to the retry policy.
@@ -54,7 +67,7 @@ pub(super) fn resolve(dev: bool, entries: Vec<Entry>, problems: &mut Vec<Problem
     let mut resolved = Resolved {
         values: BTreeMap::new(),
         retry: Vec::new(),
-        tenants: None,
+        tenants: Vec::new(),
     };
     for key in KEYS {
         let default = Value::parse(key.kind, &Raw::Text(key.default.to_owned()));
@@ -91,21 +104,15 @@ impl Resolved {
             });
             return;
         }
-        if entry.path == "tenants" {
-            let loose = !matches!(entry.origin, Origin::File(..));
-            self.tenants = Some(Leaf {
-                value: entry.raw.into_json(loose),
-                origin: entry.origin,
-            });
+        if entry.path == TENANTS {
+            self.take_tenants(entry, problems);
             return;
         }
         let Some(key) = key::find(&entry.path) else {
             problems.push(unknown(&entry));
             return;
         };
-        if matches!((&entry.raw, &entry.origin), (Raw::Text(text), Origin::Environment(_)) if text.is_empty())
-        {
-            // `NAME=` is how many tools say that a variable is not set.
+        if is_unset(&entry) {
             return;
         }
         match Value::parse(key.kind, &entry.raw) {
@@ -116,6 +123,17 @@ impl Resolved {
             }
             Err(text) => problems.push(Problem::at(&entry.path, &entry.origin, text)),
         }
+    }
+
+    /// A file has an entry for each value, another source one for all of them, which replaces the file's.
+    fn take_tenants(&mut self, entry: Entry, problems: &mut Vec<Problem>) {
+        if is_unset(&entry) {
+            return;
+        }
+        if !matches!(entry.origin, Origin::File(..)) {
+            self.tenants.clear();
+        }
+        self.tenants.extend(tenants::leaves(entry, problems));
     }
 
     fn add_secrets(&mut self, key: &Key, more: Vec<Secret>, origin: Origin) {
@@ -152,8 +170,8 @@ impl Resolved {
 
     /// What was written for single tenants.
     #[must_use]
-    pub fn tenants(&self) -> Option<&Leaf> {
-        self.tenants.as_ref()
+    pub fn tenants(&self) -> &[TenantLeaf] {
+        &self.tenants
     }
 
     /// Where the value of this key was written.
@@ -264,6 +282,11 @@ impl Resolved {
             }
         })
     }
+}
+
+/// `NAME=` is how many tools say that a variable is not set.
+fn is_unset(entry: &Entry) -> bool {
+    matches!((&entry.raw, &entry.origin), (Raw::Text(text), Origin::Environment(_)) if text.is_empty())
 }
 
 fn unknown(entry: &Entry) -> Problem {

@@ -1,5 +1,6 @@
 //! The configuration as the parts of the program want it: each part's own struct, composed.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::guard::Guard;
 use postrider_core::policy::Policies;
 use postrider_core::secret::Secret;
+use postrider_core::topic;
 use postrider_store::seal::SealKey;
 use postrider_store::sqlite::SqliteConfig;
 use tracing_subscriber::EnvFilter;
@@ -208,12 +210,33 @@ fn guard(resolved: &Resolved, problems: &mut Vec<Problem>) -> Option<Guard> {
     let allowed = resolved.list("courier.allow_addresses").join(",");
     let guard = Guard::new(&allowed, !resolved.flag("courier.require_https"));
     guard
-        .map_err(|refused| {
+        .map_err(|wrong| {
             let origin = resolved.origin("courier.allow_addresses");
-            let text = format!("has a wrong entry: {refused}");
-            problems.push(Problem::at("courier.allow_addresses", &origin, text));
+            problems.extend(wrong.iter().map(|refused| {
+                let text = format!("has a wrong entry: {refused}");
+                Problem::at("courier.allow_addresses", &origin, text)
+            }));
         })
         .ok()
+}
+
+/// Topics of events, each once. What no event can have as its topic would only look as if it were allowed.
+fn topics(resolved: &Resolved, problems: &mut Vec<Problem>) -> Vec<String> {
+    let topics = resolved.list("topics");
+    let mut known = BTreeSet::new();
+    for (index, topic) in topics.iter().enumerate() {
+        let wrong = match topic::validate(topic) {
+            Err(invalid) => invalid.to_string(),
+            Ok(()) if topic == "*" => {
+                "\"*\" is no topic but all of them; without topics any is allowed".to_owned()
+            }
+            Ok(()) if !known.insert(topic) => format!("{topic:?} is there already"),
+            Ok(()) => continue,
+        };
+        let text = format!("has a wrong entry at position {}: {wrong}", index + 1);
+        problems.push(Problem::at("topics", &resolved.origin("topics"), text));
+    }
+    topics.to_vec()
 }
 
 fn rules(resolved: &Resolved, environment: &Environment, guard: Guard, problems: &mut Vec<Problem>) -> Rules {
@@ -225,7 +248,7 @@ fn rules(resolved: &Resolved, environment: &Environment, guard: Guard, problems:
             global,
             ..Policies::default()
         },
-        topics: resolved.list("topics").to_vec(),
+        topics: topics(resolved, problems),
         default_timeout: resolved.span("courier.timeout"),
         shares: tenants::shares(resolved, problems),
         max_destinations_per_tenant: resolved.count("max_destinations_per_tenant"),

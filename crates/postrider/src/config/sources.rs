@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::error::Problem;
 use super::key::{self, ENVIRONMENT_PREFIX};
@@ -22,6 +22,8 @@ pub const CONFIG_NAME: &str = "POSTRIDER_CONFIG";
 pub const URL_NAME: &str = "POSTRIDER_URL";
 /// One API key, for the client commands; a server takes it too.
 pub const API_KEY_NAME: &str = "POSTRIDER_API_KEY";
+/// Path of what single tenants may have. What is below it are ids of tenants, no keys.
+pub(super) const TENANTS: &str = "tenants";
 
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,6 +196,7 @@ fn flatten(prefix: &str, table: &DeTable<'_>, lines: &Lines<'_>, entries: &mut V
         };
         match value.get_ref() {
             DeValue::Table(inner) if is_section(&path) => flatten(&path, inner, lines, entries),
+            DeValue::Table(inner) if path == TENANTS => flatten_tenants(inner, lines, entries),
             other => {
                 let origin = lines.origin(name.span().start);
                 entries.push(Entry {
@@ -202,6 +205,28 @@ fn flatten(prefix: &str, table: &DeTable<'_>, lines: &Lines<'_>, entries: &mut V
                     origin,
                 });
             }
+        }
+    }
+}
+
+/// One entry for each value, so that each has its line: at [`TENANTS`], since an id may have dots in it.
+fn flatten_tenants(tenants: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Vec<Entry>) {
+    let table = |name: &Spanned<DeString<'_>>, raw| Raw::Table(vec![(name.get_ref().to_string(), raw)]);
+    let mut add = |raw, name: &Spanned<DeString<'_>>| {
+        entries.push(Entry {
+            path: TENANTS.to_owned(),
+            raw,
+            origin: lines.origin(name.span().start),
+        });
+    };
+    for (id, settings) in tenants {
+        match settings.get_ref() {
+            DeValue::Table(settings) => {
+                for (name, value) in settings {
+                    add(table(id, table(name, raw(value.get_ref()))), name);
+                }
+            }
+            other => add(table(id, raw(other)), id),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What single tenants may have: sections `[tenant]` for all and `[tenants."ID"]` for one.
 //!
-//! Ids of tenants are no keys of the configuration: anything can be one. So `tenants` is one value, a table by id, and is read
-//! here; in the environment it is written as JSON. Which tenants there are, only the store knows, so an id that is none
+//! Ids of tenants are no keys of the configuration: anything can be one. So what is below `tenants` is read here; in the
+//! environment it is one value, written as JSON. Which tenants there are, only the store knows, so an id that is none
 //! is no mistake.
 
 use std::num::NonZeroU32;
@@ -10,7 +10,9 @@ use postrider_core::dispatcher::Share;
 use serde_json::{Map, Value};
 
 use super::error::Problem;
-use super::resolve::{Leaf, Resolved};
+use super::resolve::{Resolved, TenantLeaf};
+use super::sources::{Entry, Origin, TENANTS};
+use super::value::Raw;
 use crate::directory::Shares;
 
 /// Most requests per second.
@@ -30,68 +32,75 @@ pub(super) fn shares(resolved: &Resolved, problems: &mut Vec<Problem>) -> Shares
         usual,
         ..Shares::default()
     };
-    let Some(leaf) = resolved.tenants() else {
-        return shares;
-    };
-    let Value::Object(tables) = &leaf.value else {
-        let text = "must be a table for each tenant, such as [tenants.\"acme\"]";
-        problems.push(Problem::at("tenants", &leaf.origin, text));
-        return shares;
-    };
-    if tables.len() > MAX_TENANTS {
-        let text = format!(
-            "names {} tenants; at most {MAX_TENANTS} may have settings of their own",
-            tables.len()
-        );
-        problems.push(Problem::at("tenants", &leaf.origin, text));
-        return shares;
+    for leaf in resolved.tenants() {
+        let share = shares.special.entry(leaf.tenant.clone()).or_insert(usual);
+        set(share, leaf, problems);
     }
-    for (id, table) in tables {
-        match table {
-            Value::Object(settings) => {
-                let share = share(id, settings, usual, leaf, problems);
-                shares.special.insert(id.clone(), share);
-            }
-            _ => {
-                let text = "must be a table with weight or rate_limit_per_second";
-                problems.push(Problem::at(&format!("tenants.{id}"), &leaf.origin, text));
-            }
-        }
+    let many = shares.special.len();
+    if many > MAX_TENANTS {
+        let text = format!("names {many} tenants; at most {MAX_TENANTS} may have settings of their own");
+        problems.push(Problem::about(TENANTS, text));
     }
     shares
 }
 
-fn share(
-    id: &str,
-    settings: &Map<String, Value>,
-    usual: Share,
-    leaf: &Leaf,
-    problems: &mut Vec<Problem>,
-) -> Share {
-    let mut share = usual;
-    for (name, value) in settings {
-        let path = format!("tenants.{id}.{name}");
-        let mut count = |least: u32, most: u32| {
-            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-            let valid = number.filter(|number| (least..=most).contains(number));
-            if valid.is_none() {
-                let text = format!("is {value}; must be from {least} to {most}");
-                problems.push(Problem::at(&path, &leaf.origin, text));
-            }
-            valid
+/// The values in one entry; what is no table where one must be is a problem.
+pub(super) fn leaves(entry: Entry, problems: &mut Vec<Problem>) -> Vec<TenantLeaf> {
+    let origin = entry.origin;
+    let tables = tables(entry.raw, &origin).unwrap_or_else(|text| {
+        problems.push(Problem::at(TENANTS, &origin, text));
+        Map::new()
+    });
+    let mut leaves = Vec::new();
+    for (tenant, settings) in tables {
+        let Value::Object(settings) = settings else {
+            let text = "must be a table with weight or rate_limit_per_second";
+            problems.push(Problem::at(&format!("{TENANTS}.{tenant}"), &origin, text));
+            continue;
         };
-        match name.as_str() {
-            "weight" => share.weight = count(1, MAX_WEIGHT).unwrap_or(share.weight),
-            "rate_limit_per_second" => {
-                share.rate_limit = count(0, MAX_RATE).map_or(share.rate_limit, NonZeroU32::new);
-            }
-            _ => {
-                let text = "is not a known key; the known ones are weight and rate_limit_per_second";
-                problems.push(Problem::at(&path, &leaf.origin, text));
-            }
-        }
+        leaves.extend(settings.into_iter().map(|(name, value)| TenantLeaf {
+            tenant: tenant.clone(),
+            name,
+            value,
+            origin: origin.clone(),
+        }));
     }
-    share
+    leaves
+}
+
+fn tables(raw: Raw, origin: &Origin) -> Result<Map<String, Value>, String> {
+    if let (Raw::Text(text), Origin::Environment(_)) = (&raw, origin) {
+        let form = r#"must be a JSON object such as {"acme": {"weight": 2}}"#;
+        return match serde_json::from_str(text) {
+            Ok(Value::Object(tables)) => Ok(tables),
+            Ok(_) => Err(form.to_owned()),
+            Err(error) => Err(format!("{form}; it is no JSON: {error}")),
+        };
+    }
+    match raw.into_json(false) {
+        Value::Object(tables) => Ok(tables),
+        _ => Err("must be a table for each tenant, such as [tenants.\"acme\"]".to_owned()),
+    }
+}
+
+fn set(share: &mut Share, leaf: &TenantLeaf, problems: &mut Vec<Problem>) {
+    let value = &leaf.value;
+    let mut wrong = |text: String| problems.push(Problem::at(&leaf.path(), &leaf.origin, text));
+    let mut count = |least: u32, most: u32| {
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let valid = number.filter(|number| (least..=most).contains(number));
+        if valid.is_none() {
+            wrong(format!("is {value}; must be from {least} to {most}"));
+        }
+        valid
+    };
+    match leaf.name.as_str() {
+        "weight" => share.weight = count(1, MAX_WEIGHT).unwrap_or(share.weight),
+        "rate_limit_per_second" => {
+            share.rate_limit = count(0, MAX_RATE).map_or(share.rate_limit, NonZeroU32::new);
+        }
+        _ => wrong("is not a known key; the known ones are weight and rate_limit_per_second".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -146,23 +155,44 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named() {
+    fn every_mistake_is_named_with_its_line() {
         let file = "[tenants.a]\nweight = 0\n[tenants.b]\nrate_limit_per_second = \"10\"\nwieght = 2\n[tenants]\nc = 5\n";
         let (_, mut problems) = read(file, &[]);
         problems.sort();
         assert_eq!(
             problems,
             [
-                "tenants.a.weight (p.toml:6) is 0; must be from 1 to 1000",
-                "tenants.b.rate_limit_per_second (p.toml:6) is \"10\"; must be from 0 to 100000",
-                "tenants.b.wieght (p.toml:6) is not a known key; the known ones are weight and rate_limit_per_second",
-                "tenants.c (p.toml:6) must be a table with weight or rate_limit_per_second",
+                "tenants.a.weight (p.toml:2) is 0; must be from 1 to 1000",
+                "tenants.b.rate_limit_per_second (p.toml:4) is \"10\"; must be from 0 to 100000",
+                "tenants.b.wieght (p.toml:5) is not a known key; the known ones are weight and rate_limit_per_second",
+                "tenants.c (p.toml:7) must be a table with weight or rate_limit_per_second",
             ]
         );
         let (_, problems) = read("tenants = 5\n", &[]);
         assert_eq!(
             problems,
             ["tenants (p.toml:1) must be a table for each tenant, such as [tenants.\"acme\"]"]
+        );
+    }
+
+    #[test]
+    fn in_the_environment_broken_json_is_told_with_its_place() {
+        let start = "tenants (environment POSTRIDER_TENANTS) must be a JSON object such as {\"acme\": {\"weight\": 2}}";
+        for (json, end) in [
+            (
+                r#"{"a":"#,
+                "; it is no JSON: EOF while parsing a value at line 1 column 5",
+            ),
+            ("[]", ""),
+        ] {
+            let (_, problems) = read("", &[("POSTRIDER_TENANTS", json)]);
+            assert_eq!(problems, [format!("{start}{end}")]);
+        }
+        let (shares, problems) = read("[tenants.acme]\nweight = 5\n", &[("POSTRIDER_TENANTS", "")]);
+        assert_eq!(
+            (shares.of("acme"), problems.len()),
+            (share(5, 0), 0),
+            "empty is not set"
         );
     }
 

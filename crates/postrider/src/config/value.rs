@@ -234,16 +234,36 @@ fn choice(raw: &Raw, words: &[&str]) -> Result<Value, String> {
     }
 }
 
+/// Of a text the parts that are not empty; an array as it is, so that positions in it stay what they are.
 fn list(raw: &Raw) -> Result<Vec<String>, String> {
-    let items = match raw {
-        Raw::Text(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
-        Raw::List(items) => items.iter().map(text).collect::<Result<Vec<_>, _>>()?,
-        other => return Err(format!("is {}; write an array of texts", other.shown())),
-    };
-    Ok(items
-        .into_iter()
-        .filter(|item: &String| !item.is_empty())
-        .collect())
+    match raw {
+        Raw::Text(text) => Ok(text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(str::to_owned)
+            .collect()),
+        Raw::List(items) => texts(items),
+        other => Err(format!("is {}; write an array of texts", other.shown())),
+    }
+}
+
+fn texts(items: &[Raw]) -> Result<Vec<String>, String> {
+    let (mut texts, mut wrong) = (Vec::new(), Vec::new());
+    for (index, item) in items.iter().enumerate() {
+        match item {
+            Raw::Text(text) => texts.push(text.clone()),
+            other => wrong.push(format!("entry {} is {}", index + 1, other.shown())),
+        }
+    }
+    if wrong.is_empty() {
+        Ok(texts)
+    } else {
+        Err(format!(
+            "is no array of texts: {}; write texts in quotes",
+            wrong.join(", ")
+        ))
+    }
 }
 
 fn secret_text(raw: &Raw) -> Result<Option<Secret>, String> {

@@ -49,6 +49,14 @@ pub(super) fn client_config(config: &CourierConfig) -> Result<ClientConfig, CaFi
     Ok(client)
 }
 
+/// How many certificates the file has that somebody is to be trusted by.
+///
+/// # Errors
+/// When it cannot be read, or has none.
+pub fn count_certificates(path: &Path) -> Result<usize, CaFileError> {
+    read_certificates(path).map(|certificates| certificates.len())
+}
+
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CaFileError> {
     let refused = |source| CaFileError {
         path: path.display().to_string(),

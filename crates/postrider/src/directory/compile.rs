@@ -11,10 +11,10 @@ use std::time::Duration;
 use postrider_core::filter::Filter;
 use postrider_core::guard::DestinationUrl;
 use postrider_core::header::CustomHeaders;
-use postrider_core::policy::{PolicyChoice, Problem, RetryPolicy};
+use postrider_core::policy::{Problem, RetryPolicy};
 use postrider_core::secret::Secret;
 use postrider_core::signing::Keyring;
-use postrider_core::time::Timestamp;
+use postrider_core::time::{ParseTimestampError, Timestamp};
 use postrider_core::topic::TopicSet;
 use postrider_store::record::Destination;
 
@@ -92,10 +92,7 @@ fn topics(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Topi
     if !rules.topics.is_empty() {
         for (at, topic) in record.topics.iter().enumerate() {
             if !topic.contains('*') && !rules.topics.contains(topic) {
-                faults.push(format!(
-                    "topics[{at}] must be one of: {}",
-                    rules.topics.join(", ")
-                ));
+                faults.push(format!("topics[{at}] {}", rules.must_be_a_topic()));
             }
         }
     }
@@ -164,9 +161,12 @@ fn keyring(record: &Destination, faults: &mut Vec<String>) -> Keyring {
     let end = fields.get("previous_secret_invalid_at").and_then(|text| {
         let parsed = Timestamp::parse(text.expose());
         parsed
-            .map_err(|_| {
-                let text = "credentials.previous_secret_invalid_at failed datetime validation";
-                faults.push(text.to_owned());
+            .map_err(|refused| {
+                let fault = match refused {
+                    ParseTimestampError::Malformed(_) => "failed datetime validation",
+                    ParseTimestampError::OutOfRange(_) => "must lie in the years 1970 to 9999",
+                };
+                faults.push(format!("credentials.previous_secret_invalid_at {fault}"));
             })
             .ok()
     });
@@ -215,8 +215,7 @@ fn policy(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Arc<
     let Some(text) = &record.retry_policy else {
         return global();
     };
-    let effective = PolicyChoice::read(text).and_then(|choice| rules.policies.effective(Some(&choice)));
-    match effective {
+    match rules.policies.read_effective(text) {
         Ok(effective) => Arc::new(effective.policy),
         Err(problems) => {
             faults.extend(policy_faults(&problems));

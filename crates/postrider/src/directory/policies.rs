@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use postrider_core::policy::{
-    Effective, Layer, Origin, Policies, PolicyChoice, Problem, RawPolicy, RetryPolicy, check_name, resolve,
+    Effective, Layer, Origin, Policies, Problem, RawPolicy, RetryPolicy, Unread, check_name, resolve,
 };
 use postrider_core::time::Timestamp;
 use postrider_store::record::{PolicyDeleted, PolicyPut};
@@ -25,8 +25,11 @@ impl Directory {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn effective_policy(&self, text: Option<&str>) -> Result<Effective, Vec<Problem>> {
-        let choice = text.map(PolicyChoice::read).transpose()?;
-        self.rules().policies.effective(choice.as_ref())
+        let rules = self.rules();
+        match text {
+            Some(text) => rules.policies.read_effective(text),
+            None => rules.policies.effective(None),
+        }
     }
 
     /// Creates or replaces a named policy.
@@ -58,6 +61,14 @@ impl Directory {
             Ok(put)
         })
         .await
+    }
+
+    /// Everything that is wrong with a named policy that cannot be read whole.
+    #[must_use]
+    pub fn refuse_policy(&self, name: &str, unread: Unread) -> ChangeError {
+        let mut problems: Vec<Problem> = check_name(name).err().into_iter().collect();
+        problems.extend(self.rules().policies.problems(unread));
+        ChangeError::Invalid(problems.iter().map(ToString::to_string).collect())
     }
 
     /// Deletes a named policy that no destination uses.

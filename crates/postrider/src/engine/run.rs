@@ -300,6 +300,7 @@ impl Run {
             share: target.share,
             rate_limit: target.rate_limit,
             patience: target.policy.patience(),
+            longest_hold: Some(target.policy.longest_hold()),
         };
         self.dispatcher.agree(destination, terms, now);
     }

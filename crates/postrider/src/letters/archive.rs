@@ -144,14 +144,17 @@ impl Archive {
             .find(|above| above.exists() && !above.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         let probe = existing.join(format!(".postrider-probe-{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        // Not `create_new`: one that a killed process of the same number left is no failure.
-        let written = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&probe);
+        let make = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(&probe)
+        };
+        let written = make().or_else(|error| {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            // A killed process of the same number left it.
+            fs::remove_file(&probe).and_then(|()| make())
+        });
         written
             .and_then(|_| fs::remove_file(&probe))
             .map_err(|error| ArchiveError::Directory(dir.clone(), error))

@@ -4,6 +4,7 @@
 //! it begins after a key and ends at a key. A filter that no index answers is applied while walking; a walk that has looked
 //! at its fill of rows stops with a short page whose cursor goes on from there.
 
+use postrider_core::id::first_key_at;
 use postrider_core::time::Timestamp;
 use rusqlite::Connection;
 use tokio::time::Instant;
@@ -18,9 +19,6 @@ const MAX_LOOKED_AT: usize = 20_000;
 /// Keys fetched at a time from each source.
 const MIN_CHUNK: usize = 32;
 const MAX_CHUNK: usize = 512;
-/// Bits of a key below its milliseconds.
-const SEQUENCE_BITS: u32 = 20;
-const MAX_KEYED_MILLIS: i64 = (1 << 43) - 1;
 
 /// Keys that lie between two others, both excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +60,7 @@ impl Span {
     /// Keys of rows whose own time can lie in `range`, when it is at most `ahead_ms` later and `behind_ms` earlier than the
     /// time in the key.
     pub(super) fn of_times(range: &TimeRange, ahead_ms: i64, behind_ms: i64) -> Self {
-        let first_at = |millis: i64| millis.clamp(0, MAX_KEYED_MILLIS) << SEQUENCE_BITS;
+        let first_at = |millis: i64| first_key_at(Timestamp::from_millis(millis));
         let earliest = [range.gte, range.gt]
             .into_iter()
             .flatten()
@@ -436,7 +434,12 @@ mod tests {
             gte: Some(Timestamp::MAX),
             ..TimeRange::default()
         };
-        assert!(Span::of_times(&distant, 0, 0).low > 0, "no overflow");
+        assert_eq!(Span::of_times(&distant, 0, 0).low, i64::MAX - 1, "no key");
+        let all = TimeRange {
+            lte: Some(Timestamp::MAX),
+            ..TimeRange::default()
+        };
+        assert_eq!(Span::of_times(&all, 0, 5_000).high, i64::MAX, "every key");
         assert_eq!(Span::of_times(&TimeRange::default(), 9, 9), Span::ALL);
     }
 

@@ -24,7 +24,7 @@ pub(super) mod tenants;
 pub(super) mod withdraw;
 
 use postrider_core::delivery::PendingDelivery;
-use postrider_core::id::{DeliveryKey, DestinationKey, IdCodec, first_key_at};
+use postrider_core::id::{DeliveryKey, DestinationKey, IdCodec, first_key_within};
 use postrider_core::time::Timestamp;
 use rusqlite::Connection;
 
@@ -74,9 +74,12 @@ impl KeyIssuer {
         self.last
     }
 
-    /// The first of `count` keys that belong together.
+    /// The first of `count` keys that belong together. A clock beyond what keys can hold counts as one that stands
+    /// still, so that it does not use up all keys.
     pub(super) fn take(&mut self, now: Timestamp, count: usize) -> i64 {
-        let first = first_key_at(now).max(self.last.saturating_add(1));
+        let first = first_key_within(now)
+            .unwrap_or(0)
+            .max(self.last.saturating_add(1));
         self.last = first.saturating_add(i64::try_from(count).unwrap_or(i64::MAX) - 1);
         first
     }
@@ -219,6 +222,12 @@ mod tests {
             (5_000 << 20) + 1,
             "after a restart"
         );
+        assert_eq!(
+            keys.take(Timestamp::MAX, 1),
+            (1_001 << 20) + 1,
+            "no key holds 9999"
+        );
+        assert_eq!(keys.take(Timestamp::from_millis(1_002), 1), 1_002 << 20);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use postrider_core::delivery::{DeadReason, DeliveryStatus, Plan};
 use postrider_core::outcome::Category;
 use postrider_core::replay::{ReplayConfig, ReplayState};
+use postrider_core::time::Timestamp;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::record::{Next, Retried};
 use postrider_store::replay::{ReplayScope, ReplaySpec};
@@ -46,6 +47,14 @@ pub(crate) async fn everything_since_covers_what_was_delivered<H: Harness>() {
     };
     let preview = store.preview_replay(scope.clone()).await.unwrap();
     assert_eq!((preview.total, preview.destinations), (5, vec![(key, 5)]));
+    for year in ["2105", "2248", "2249", "2300", "2555", "2600", "2999", "9999"] {
+        let scope = ReplayScope::EverythingSince {
+            destination: key,
+            since: Timestamp::parse(&format!("{year}-12-31")).unwrap(),
+        };
+        let preview = store.preview_replay(scope).await.unwrap();
+        assert_eq!(preview.total, 0, "{year}");
+    }
     let spec = ReplaySpec {
         scope,
         ..everything()

@@ -191,6 +191,22 @@ async fn rotation_takes_a_given_secret_and_end() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_previous_secret_is_an_instant_up_to_the_year_9999() {
+    let server = server().await;
+    let until =
+        |end: &str| json!({ "credentials": { "rotate_secret": true, "previous_secret_invalid_at": end } });
+    patched(&server, until("9999-12-31T23:59:59Z")).await;
+    for (end, fault) in [
+        ("soon", "failed datetime validation"),
+        ("1969-12-31T23:59:59Z", "must lie in the years 1970 to 9999"),
+    ] {
+        let refused = server.patch(PATH, until(end)).await.expect(422);
+        let text = format!("credentials.previous_secret_invalid_at {fault}");
+        assert_eq!(refused["data"], json!([text]));
+    }
+}
+
+#[tokio::test]
 async fn a_destination_always_has_a_secret() {
     let server = server().await;
     let before = server.get(PATH).await.expect(200)["credentials"]["secret"].clone();

@@ -208,6 +208,20 @@ async fn every_wrong_field_is_named() {
         let refused = server.post("/replays", &body).await.expect(422);
         assert_eq!(refused["data"], faults, "{body}");
     }
+    for since in [
+        "2300-01-01T00:00:00Z",
+        "2600-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+    ] {
+        let future =
+            json!({ "since": since, "tenant_id": "acme", "destination_id": "des_a", "dry_run": true });
+        let refused = server.post("/replays", future).await.expect(422);
+        assert_eq!(
+            refused["data"],
+            json!(["since must not be in the future"]),
+            "{since}"
+        );
+    }
     let missing = json!({ "since": "2026-01-01T00:00:00Z", "tenant_id": "acme", "destination_id": "gone" });
     server.post("/replays", missing).await.expect(404);
     let refused = server.get("/replays?state=gone&limit=0").await.expect(422);

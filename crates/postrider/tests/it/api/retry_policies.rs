@@ -116,16 +116,50 @@ async fn presets_are_there_and_stay() {
     server.put("/retry-policies/Slow%20one", "{}").await.expect(422);
 }
 
+/// A new destination with this policy.
+fn body(policy: &Value) -> Value {
+    json!({ "id": "d", "type": "webhook", "topics": "*", "config": { "url": "https://example.com" },
+        "retry_policy": policy })
+}
+
+/// The fields that a refusal names.
+fn fields(refused: &Value) -> Vec<String> {
+    assert_eq!(refused["message"], "validation error");
+    let faults = refused["data"].as_array().unwrap();
+    let first = |fault: &Value| fault.as_str().unwrap().split(' ').next().unwrap().to_owned();
+    faults.iter().map(first).collect()
+}
+
+#[tokio::test]
+async fn an_unknown_field_of_a_policy_hides_no_other_mistake() {
+    let server = Server::start().await;
+    server.tenant().await;
+    let hiding = json!({ "max_attempts": -1, "backoff": { "base": "-1s", "foo": 1 }, "foo": 1,
+        "rules": [{ "match": ["999x"], "then": "z" }] });
+    let expected = [
+        "backoff.foo",
+        "foo",
+        "backoff.base",
+        "max_attempts",
+        "rules[0].then",
+        "rules[0].match",
+    ];
+    let put = server
+        .put("/retry-policies/Slow", &hiding.to_string())
+        .await
+        .expect(422);
+    assert_eq!(fields(&put)[1..], expected, "after the name");
+    let named = fields(&server.post(PATH, body(&hiding)).await.expect(422));
+    assert_eq!(named, expected.map(|field| format!("retry_policy.{field}")));
+    let preview = json!({ "policy": hiding });
+    let named = fields(&server.post("/retry-policies/preview", preview).await.expect(422));
+    assert_eq!(named, expected.map(|field| format!("policy.{field}")));
+}
+
 #[tokio::test]
 async fn a_wrong_policy_names_every_wrong_field() {
     let server = Server::start().await;
     server.tenant().await;
-    let fields = |refused: &Value| -> Vec<String> {
-        assert_eq!(refused["message"], "validation error");
-        let faults = refused["data"].as_array().unwrap();
-        let first = |fault: &Value| fault.as_str().unwrap().split(' ').next().unwrap().to_owned();
-        faults.iter().map(first).collect()
-    };
     let wrong = json!({ "jitter": "some", "max_attempts": 0, "backoff": { "multiplier": 0.5 } });
     let expected = ["backoff.multiplier", "jitter", "max_attempts"];
     let put = server
@@ -136,10 +170,6 @@ async fn a_wrong_policy_names_every_wrong_field() {
     named.sort();
     assert_eq!(named, expected, "{put}");
 
-    let body = |policy: &Value| {
-        json!({ "id": "d", "type": "webhook", "topics": "*", "config": { "url": "https://example.com" },
-            "retry_policy": policy })
-    };
     let mut named = fields(&server.post(PATH, body(&wrong)).await.expect(422));
     named.sort();
     assert_eq!(named, expected.map(|field| format!("retry_policy.{field}")));

@@ -131,6 +131,35 @@ fn doctor_finds_what_is_wrong() {
     assert_eq!(ill.stderr, "");
 }
 
+#[test]
+fn a_file_of_certificates_that_is_not_there_fails_doctor_and_serve_by_its_key() {
+    let folder = Folder::new();
+    folder.file("p.toml", "[courier]\nca_file = '/nope.pem'\n");
+    let run = |command: &str| {
+        let args = [
+            "--config",
+            "p.toml",
+            "--api-key",
+            "a-key-that-is-long",
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        folder.run(&[&[command], &args[..]].concat())
+    };
+    let text = "failed to use courier.ca_file: read certificates from /nope.pem: ";
+    let doctor = run("doctor");
+    assert_eq!(doctor.code, Some(1), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains(&format!("\nfail  own TLS roots: {text}")),
+        "{doctor:?}"
+    );
+    let serve = run("serve");
+    assert_eq!(serve.code, Some(1), "{serve:?}");
+    assert!(serve.stderr.contains(&format!("postrider: {text}")), "{serve:?}");
+    folder.file("p.toml", "[courier]\nca_file = 'p.toml'\n");
+    assert_eq!(run("doctor").code, Some(1), "no certificate in it");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_published_is_listed() {
     let folder = Folder::new();

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use super::process::Folder;
 
-/// A server that gives these answers, one to a connection, and tells the first line of each request. An empty answer closes the
-/// connection without one, as a server that is being restarted does.
+/// A server that gives these answers, one to a connection, and tells the first line of each request. Where the status is 0, only
+/// the text is written and the connection closed: without a text as a server that is being restarted.
 pub(super) fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -16,11 +16,12 @@ pub(super) fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<V
         let mut asked = Vec::new();
         for (status, body) in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 8192];
-            let length = stream.read(&mut request).unwrap();
-            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let request = whole(&mut stream);
             asked.push(request.lines().next().unwrap_or_default().to_owned());
-            if status > 0 {
+            if status == 0 {
+                // Whoever has seen enough closes before the end.
+                let _ = stream.write_all(body.as_bytes());
+            } else {
                 let length = body.len();
                 let head =
                     format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
@@ -30,6 +31,24 @@ pub(super) fn scripted(answers: &[(u16, &'static str)]) -> (String, JoinHandle<V
         asked
     });
     (url, server)
+}
+
+/// A request to the end of its body: closing with something unread would break the connection before the answer is seen.
+fn whole(stream: &mut impl Read) -> String {
+    let (mut request, mut piece) = (String::new(), [0; 8_192]);
+    loop {
+        let length = stream.read(&mut piece).unwrap();
+        request.push_str(std::str::from_utf8(&piece[..length]).unwrap());
+        let is_whole = request.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+            let announced = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            body.len() >= announced.map_or(0, |length| length.parse().unwrap())
+        });
+        if length == 0 || is_whole {
+            return request;
+        }
+    }
 }
 
 const BUSY: (u16, &str) = (503, r#"{"status":503,"message":"the store is busy"}"#);
@@ -124,9 +143,17 @@ fn a_purge_goes_on_after_a_restart_with_what_it_meant_at_first() {
 fn a_wrong_address_is_told_at_once() {
     let folder = Folder::new();
     folder.file("letters.jsonl", "{}\n");
-    for url in ["foo", "ftp://127.0.0.1:1", "http://"] {
+    let (stranger, server) = scripted(&[(0, "this is no HTTP")]);
+    for url in [
+        "foo",
+        "ftp://127.0.0.1:1",
+        "http://",
+        "http://no-such-host.invalid",
+        &stranger,
+    ] {
         let ended = run(&folder, url, &["dead-letters", "import", "letters.jsonl"]);
         assert_eq!(ended.code, Some(1), "{url}: {ended:?}");
         assert!(!ended.stderr.contains("waiting"), "{url}: {ended:?}");
     }
+    server.join().unwrap();
 }

@@ -17,6 +17,21 @@ use super::world::{Behaviour, START, TENANT, World};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// The destination gets so many requests a second from now on.
+async fn limit(world: &World, destination: &str, per_second: &str) {
+    let limit = ("rate_limit_per_second".to_owned(), per_second.to_owned());
+    let edit = |record: &mut postrider_store::record::Destination| {
+        record.config.extend([limit]);
+        Vec::new()
+    };
+    let now = world.clock.now();
+    world
+        .directory
+        .change(TENANT, destination, now, edit)
+        .await
+        .unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_an_open_breaker_open_and_its_probe_single() {
     let mut world = World::new(1, EngineConfig::default()).await;
@@ -225,13 +240,7 @@ async fn a_live_event_does_not_stand_behind_an_old_backlog() {
     let world = World::new(1, EngineConfig::default()).await;
     let out = Behaviour::Out(500, Duration::from_secs(60));
     let back = world.destination("back", out, None).await;
-    let edit = |record: &mut postrider_store::record::Destination| {
-        let limit = ("rate_limit_per_second".to_owned(), "50".to_owned());
-        record.config.extend([limit]);
-        Vec::new()
-    };
-    let now = world.clock.now();
-    world.directory.change(TENANT, "back", now, edit).await.unwrap();
+    limit(&world, "back", "50").await;
     world.publish(&[back], 5_000).await;
     tokio::time::sleep(Duration::from_secs(61)).await;
     world.control().reset(back).await.unwrap();
@@ -263,18 +272,7 @@ async fn a_limit_of_ten_a_second_is_never_more_than_eleven_in_any_second() {
     let limited = world
         .destination("limited", Behaviour::Works(Duration::from_millis(5)), None)
         .await;
-    let edit = |record: &mut postrider_store::record::Destination| {
-        record
-            .config
-            .insert("rate_limit_per_second".to_owned(), "10".to_owned());
-        Vec::new()
-    };
-    let now = world.clock.now();
-    world
-        .directory
-        .change(TENANT, "limited", now, edit)
-        .await
-        .unwrap();
+    limit(&world, "limited", "10").await;
     world.publish(&[limited], 1_000).await;
     world.settle(HOUR).await;
     let seen = world.seen(limited);
