@@ -134,10 +134,12 @@ pub trait Store: Alerts + DeadLetters {
     async fn stats(&self, now: Timestamp) -> Result<Stats, StoreError>;
     /// Whether a write can be committed now.
     async fn ping(&self) -> Result<(), StoreError>;
-    /// Starts a part of the store that works by itself again when it dies, and answers why it did. Between its death and this
-    /// everything that needs it is refused as [`StoreError::Unavailable`]; so whoever calls this decides how often it is started.
-    /// Never returns while nothing dies. Cancel-safe.
-    async fn attend(&self) -> String;
+    /// Waits until a part of the store that works by itself has died, and answers why; at once while it is dead. Until
+    /// [`Store::revive`] everything that needs it is refused as [`StoreError::Unavailable`]. Cancel-safe.
+    async fn death(&self) -> String;
+    /// Starts again what died, if anything did, and answers whether it works; if it does not, [`Store::death`] says why. Whoever
+    /// calls this decides how often it is tried. Cancel-safe.
+    async fn revive(&self) -> bool;
     /// Commits what is queued, then refuses further work. Returns when everything is on disk.
     async fn close(&self);
 }

@@ -299,19 +299,21 @@ impl Network {
         limit: usize,
     ) {
         let is_other = |row: &&PendingDelivery| row.destination == destination && !skip.contains(&row.key);
-        let (wanted, passed): (Vec<_>, Vec<_>) = self
-            .rows
-            .values()
-            .filter(is_other)
-            .copied()
-            .partition(|row| replays || !row.replayed);
-        let mut rows = wanted;
-        rows.sort_by_key(|row| (row.plan.due_at, row.key));
-        let unread = Unread {
-            more: rows.len() > limit,
-            replays: !passed.is_empty(),
-        };
-        rows.truncate(limit);
+        let mut others: Vec<_> = self.rows.values().filter(is_other).copied().collect();
+        others.sort_by_key(|row| (row.plan.due_at, row.key));
+        let (mut rows, mut unread) = (Vec::new(), Unread::default());
+        for row in others {
+            if rows.len() >= limit {
+                // What lies beyond is not looked at: `more` alone leads to replays there.
+                unread.more = true;
+                break;
+            }
+            if row.replayed && !replays {
+                unread.replays = true;
+            } else {
+                rows.push(row);
+            }
+        }
         let delay = Duration::from_millis(1 + self.draw(5));
         self.later(self.now.plus(delay), Coming::Read(destination, rows, unread));
     }

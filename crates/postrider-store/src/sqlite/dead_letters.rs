@@ -1,5 +1,7 @@
 //! The methods about dead letters: each hands a function to the writer or to a reader.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use postrider_core::id::ContextKey;
 use postrider_core::replay::ReplayState;
@@ -118,9 +120,9 @@ impl DeadLetters for SqliteStore {
     }
 
     async fn replays(&self, query: ReplayQuery) -> Result<Page<Replay>, StoreError> {
-        let ids = self.ids.clone();
+        let (ids, unreadable) = (self.ids.clone(), Arc::clone(&self.unreadable_replays));
         self.readers
-            .walk(move |conn, until| read::replays::list(conn, &ids, &query, until))
+            .walk(move |conn, until| read::replays::list(conn, &ids, &query, &unreadable, until))
             .await
     }
 

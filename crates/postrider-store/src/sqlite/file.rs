@@ -3,10 +3,10 @@
 //! A file that is removed or replaced stays open and can be written, so nothing would fail until the next start, and then
 //! everything since would be missing. So before each transaction its name is looked up, which costs a few microseconds.
 
-use std::cell::Cell;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is answered while it is not there.
 pub(super) const GONE: &str =
@@ -17,7 +17,7 @@ pub(super) const GONE: &str =
 pub(super) struct DatabaseFile {
     path: PathBuf,
     identity: (u64, u64),
-    is_gone: Cell<bool>,
+    is_gone: AtomicBool,
 }
 
 impl DatabaseFile {
@@ -29,7 +29,7 @@ impl DatabaseFile {
         Ok(Self {
             path: path.to_owned(),
             identity: identity(&std::fs::metadata(path)?),
-            is_gone: Cell::new(false),
+            is_gone: AtomicBool::new(false),
         })
     }
 
@@ -37,7 +37,7 @@ impl DatabaseFile {
     pub(super) fn is_gone(&self) -> bool {
         let found = std::fs::metadata(&self.path);
         let is_gone = found.map_or(true, |found| identity(&found) != self.identity);
-        if is_gone != self.is_gone.replace(is_gone) {
+        if is_gone != self.is_gone.swap(is_gone, Ordering::Relaxed) {
             let path = self.path.display();
             if is_gone {
                 tracing::error!(%path, "the database file was removed or replaced: nothing is written until it is back");

@@ -21,6 +21,7 @@ mod store;
 mod write;
 mod writer;
 
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,13 +31,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postrider_core::id::IdCodec;
 use rusqlite::Connection;
+use tokio::sync::watch;
 
 use self::file::DatabaseFile;
 pub use self::open::{OpenError, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
 use self::read::Readers;
+use self::read::replays::Unreadable;
 use self::write::Work;
-use self::writer::{Counters, Fate, Writer};
+use self::writer::{Counters, Life, Writer};
 use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::seal::SealKey;
@@ -98,10 +101,30 @@ pub struct SqliteStore {
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     readers: Readers,
-    /// Answers its writer when that died; `None` once the store is closed.
-    writer: Mutex<Option<JoinHandle<Option<Writer>>>>,
-    fate: Fate,
+    writer: Arc<Writer>,
+    /// `None` once the store is closed.
+    tenure: Mutex<Option<Tenure>>,
+    unreadable_replays: Arc<Unreadable>,
     blocking_waits: bool,
+}
+
+/// What the store has until it is closed.
+#[derive(Debug)]
+struct Tenure {
+    /// The writer's; `None` while the last one is dead and no other could be started.
+    thread: Option<JoinHandle<()>>,
+    /// Keeps the directory, whether the writer is dead or alive.
+    lock: File,
+}
+
+impl Tenure {
+    /// Waits for the thread, whose queue was closed; then the directory is free.
+    fn end(self) {
+        if self.thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the store's writer panicked");
+        }
+        drop(self.lock);
+    }
 }
 
 impl SqliteStore {
@@ -137,18 +160,16 @@ impl SqliteStore {
         };
         let queue = Arc::new(Queue::new(bounds));
         let feed = Feed::default();
-        let fate = Fate::default();
-        let writer = Writer {
+        let writer = Arc::new(Writer {
             file: DatabaseFile::at(&opened.path).map_err(|error| failed(error.to_string()))?,
             config: config.clone(),
             ids: opened.ids.clone(),
             queue: Arc::clone(&queue),
             feed: feed.clone(),
             counters: Arc::clone(&counters),
-            fate: Arc::clone(&fate),
-            lock: opened.lock,
-        };
-        let thread = start(writer, Some(opened.conn)).map_err(|error| OpenError::Failed {
+            life: watch::Sender::new(Life::Starts),
+        });
+        let thread = start(Arc::clone(&writer), Some(opened.conn)).map_err(|error| OpenError::Failed {
             path: opened.path,
             reason: error.to_string(),
         })?;
@@ -159,23 +180,35 @@ impl SqliteStore {
             queue,
             counters,
             readers,
-            writer: Mutex::new(Some(thread)),
-            fate,
+            writer,
+            tenure: Mutex::new(Some(Tenure {
+                thread: Some(thread),
+                lock: opened.lock,
+            })),
+            unreadable_replays: Arc::default(),
             blocking_waits: config.blocking_waits,
         }))
     }
 
-    /// Starts the writer again that died.
-    fn revive(&self) {
-        let mut thread = self.writer.lock();
-        // It has said why as the last thing that it did, so this does not wait.
-        let Some(writer) = thread.take().and_then(|dead| dead.join().ok().flatten()) else {
+    /// Starts the writer again if it died. It stays dead, and can be started later, when there is no thread for it.
+    fn start_again(&self, start: impl FnOnce(Arc<Writer>, Option<Connection>) -> io::Result<JoinHandle<()>>) {
+        let mut tenure = self.tenure.lock();
+        let Some(tenure) = tenure.as_mut() else { return };
+        let life = &self.writer.life;
+        if !matches!(*life.borrow(), Life::Died(_)) {
             return;
-        };
-        self.fate.send_replace(None);
-        match start(writer, None) {
-            Ok(alive) => *thread = Some(alive),
-            Err(error) => drop(self.fate.send_replace(Some(error.to_string()))),
+        }
+        // It has said why as the last thing that it did, so this does not wait.
+        if tenure.thread.take().is_some_and(|dead| dead.join().is_err()) {
+            tracing::error!("the store's writer panicked");
+        }
+        life.send_replace(Life::Starts);
+        match start(Arc::clone(&self.writer), None) {
+            Ok(thread) => tenure.thread = Some(thread),
+            Err(error) => {
+                let why = format!("its thread cannot be started: {error}");
+                life.send_replace(Life::Died(why));
+            }
         }
     }
 
@@ -197,7 +230,7 @@ impl SqliteStore {
     }
 }
 
-fn start(writer: Writer, conn: Option<Connection>) -> io::Result<JoinHandle<Option<Writer>>> {
+fn start(writer: Arc<Writer>, conn: Option<Connection>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("postrider-store".to_owned())
         .spawn(move || writer.run(conn))
@@ -207,10 +240,8 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queue.close();
         self.readers.close();
-        if let Some(thread) = self.writer.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the store's writer panicked");
+        if let Some(tenure) = self.tenure.lock().take() {
+            tenure.end();
         }
     }
 }
@@ -218,11 +249,9 @@ impl Drop for SqliteStore {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::time::Duration;
 
     use postrider_core::id::DestinationKey;
     use postrider_core::time::Timestamp;
-    use tokio::time::timeout;
 
     use super::failure::Fault;
     use super::*;
@@ -338,8 +367,8 @@ mod tests {
             None,
             "what is there can be read"
         );
-        assert_eq!(store.attend().await, "a defect in an operation");
-        until_it_writes(&store).await;
+        assert_eq!(store.death().await, "a defect in an operation");
+        assert!(store.revive().await);
         store.upsert_tenant("acme", None, Timestamp::EPOCH).await.unwrap();
         let topics = |work: &mut Work<'_>| {
             let count: i64 = work
@@ -353,8 +382,9 @@ mod tests {
             .write(Class::Progress, CHANGE, |_| panic!("another defect"))
             .await;
         assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
-        assert_eq!(store.attend().await, "another defect");
+        assert_eq!(store.death().await, "another defect");
         store.close().await;
+        assert!(!store.revive().await, "what is closed stays closed");
         let reopened = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
         SqliteStore::open(reopened).unwrap().close().await;
     }
@@ -381,21 +411,52 @@ mod tests {
             .write(Class::Progress, CHANGE, |_| panic!("before it told anybody"))
             .await;
         assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
-        assert_eq!(store.attend().await, "before it told anybody");
-        until_it_writes(&store).await;
+        assert_eq!(store.death().await, "before it told anybody");
+        assert!(store.revive().await);
         let arrivals = store.feed().take();
         assert_eq!(arrivals.spilled, HashSet::from([DestinationKey(2)]));
         assert_eq!(store.stats(Timestamp::EPOCH).await.unwrap().pending, 1);
         store.close().await;
     }
 
-    async fn until_it_writes(store: &SqliteStore) {
-        let writes = async {
-            while store.ping().await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        timeout(Duration::from_secs(60), writes).await.unwrap();
+    #[tokio::test]
+    async fn a_writer_that_gets_no_thread_keeps_the_directory_and_is_started_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config.clone()).unwrap();
+        let died: Result<(), _> = store.write(Class::Progress, CHANGE, |_| panic!("a defect")).await;
+        assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
+        assert_eq!(store.death().await, "a defect");
+        for _ in 0..2 {
+            store.start_again(|_, _| Err(io::Error::other("no thread is left")));
+            let why = "its thread cannot be started: no thread is left";
+            assert_eq!(store.death().await, why);
+            let other = SqliteStore::open(config.clone()).map(drop);
+            assert!(matches!(other, Err(OpenError::InUse { .. })), "{other:?}");
+        }
+        assert!(store.revive().await);
+        assert!(store.revive().await, "one that works stays as it is");
+        store.ping().await.unwrap();
+        store.close().await;
+        SqliteStore::open(config).unwrap().close().await;
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_finds_no_database_dies_again_until_it_is_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config).unwrap();
+        let died: Result<(), _> = store.write(Class::Progress, CHANGE, |_| panic!("a defect")).await;
+        assert!(matches!(died, Err(StoreError::Unknown(_))), "{died:?}");
+        assert_eq!(store.death().await, "a defect");
+        let [path, aside] = ["postrider.db", "aside"].map(|name| directory.path().join(name));
+        std::fs::rename(&path, &aside).unwrap();
+        assert!(!store.revive().await);
+        assert_eq!(store.death().await, file::GONE);
+        std::fs::rename(&aside, &path).unwrap();
+        assert!(store.revive().await);
+        store.ping().await.unwrap();
+        store.close().await;
     }
 
     #[tokio::test]

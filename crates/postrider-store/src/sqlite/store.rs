@@ -11,7 +11,8 @@ use postrider_core::time::Timestamp;
 
 use super::queue::{Class, Weight};
 use super::write::accept::Prepared;
-use super::{SqliteStore, json, read, schema, write};
+use super::writer::Life;
+use super::{SqliteStore, json, read, schema, start, write};
 use crate::Store;
 use crate::error::StoreError;
 use crate::feed::Feed;
@@ -292,23 +293,31 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn attend(&self) -> String {
-        let mut fate = self.fate.subscribe();
-        let died = fate.wait_for(Option::is_some).await.ok();
-        let Some(why) = died.and_then(|why| why.clone()) else {
-            return std::future::pending().await;
-        };
-        self.revive();
-        why
+    async fn death(&self) -> String {
+        let mut life = self.writer.life.subscribe();
+        loop {
+            if let Life::Died(why) = &*life.borrow_and_update() {
+                return why.clone();
+            }
+            // The sender lives as long as the store.
+            drop(life.changed().await);
+        }
+    }
+
+    async fn revive(&self) -> bool {
+        self.start_again(start);
+        let mut life = self.writer.life.subscribe();
+        let settled = life.wait_for(|life| *life != Life::Starts).await;
+        matches!(settled.as_deref(), Ok(Life::Works))
     }
 
     async fn close(&self) {
         self.queue.close();
-        let thread = self.writer.lock().take();
-        if let Some(thread) = thread {
-            let joined = tokio::task::spawn_blocking(move || thread.join().is_ok()).await;
-            if !matches!(joined, Ok(true)) {
-                tracing::error!("the store's writer panicked");
+        let tenure = self.tenure.lock().take();
+        if let Some(tenure) = tenure {
+            let ended = tokio::task::spawn_blocking(|| tenure.end()).await;
+            if ended.is_err() {
+                tracing::error!("the store was not closed in order");
             }
         }
         self.readers.close();

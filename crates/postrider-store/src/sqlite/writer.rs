@@ -8,7 +8,6 @@
 //! with a fresh one, by whoever attends to the store.
 
 use std::any::Any;
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -61,30 +60,35 @@ impl Counters {
     }
 }
 
-/// Why the writer died; `None` while it lives.
-pub(super) type Fate = Arc<watch::Sender<Option<String>>>;
+/// Where the writer's thread stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It is about to work.
+    Starts,
+    Works,
+    /// Why it died, or could not be started.
+    Died(String),
+}
 
-/// What the thread needs beside its connection.
+/// What the thread needs beside its connection. It outlives the thread, which can be started again with it.
+#[derive(Debug)]
 pub(super) struct Writer {
     pub(super) config: SqliteConfig,
     pub(super) ids: IdCodec,
     pub(super) queue: Arc<Queue>,
     pub(super) feed: Feed,
     pub(super) counters: Arc<Counters>,
-    pub(super) fate: Fate,
-    /// Keeps the directory as long as there is a writer, dead or alive.
-    #[expect(dead_code, reason = "it only has to be there")]
-    pub(super) lock: File,
+    pub(super) life: watch::Sender<Life>,
     pub(super) file: DatabaseFile,
 }
 
 impl Writer {
-    /// Works until the queue is closed and empty; then the database is closed, and the directory is free. One that dies refuses
-    /// what waits, says why, and is answered: it can be run again, with a fresh connection (`None`).
-    pub(super) fn run(self, conn: Option<Connection>) -> Option<Self> {
+    /// Works until the queue is closed and empty; then the database is closed. One that dies refuses what waits and says why: it
+    /// can be run again, with a fresh connection (`None`).
+    pub(super) fn run(&self, conn: Option<Connection>) {
         let worked = catch_unwind(AssertUnwindSafe(|| self.work_to_the_end(conn)));
         let why = match worked {
-            Ok(Ok(())) => return None,
+            Ok(Ok(())) => return,
             Ok(Err(fault)) => fault.to_string(),
             Err(panic) => panic_text(panic.as_ref()).to_owned(),
         };
@@ -93,8 +97,7 @@ impl Writer {
             "the store's writer died: nothing is written until it is started again"
         );
         self.queue.abandon();
-        self.fate.send_replace(Some(why));
-        Some(self)
+        self.life.send_replace(Life::Died(why));
     }
 
     fn work_to_the_end(&self, conn: Option<Connection>) -> Result<(), Fault> {
@@ -109,8 +112,11 @@ impl Writer {
         Ok(())
     }
 
-    /// A fresh connection. The last commit of the one before may not have been counted, nor told to the engine: so everything
-    /// is counted anew, and the engine looks at all that is pending.
+    /// A fresh connection. The last commit of the one before may not have been counted, nor told to the engine: so what is
+    /// pending or dead is counted anew, and the engine looks at everything pending that it does not hold.
+    ///
+    /// What it does hold it is not told again: a delivery that this commit rescheduled or withdrew goes as it was planned before,
+    /// although its caller got [`StoreError::Unknown`]; and those that this commit ended are missing in [`Counters::ended`].
     fn begin_again(&self) -> Result<Connection, Fault> {
         if self.file.is_gone() {
             return Err(Fault::corrupt(GONE));
@@ -120,13 +126,14 @@ impl Writer {
         for destination in read::lane::destinations_with_pending(&conn)? {
             self.feed.spilled(destination);
         }
-        self.queue.reopen();
         tracing::info!("the store's writer was started again");
         Ok(conn)
     }
 
     fn work(&self, conn: &Connection) -> Result<(), Fault> {
         let mut work = Work::new(conn, self.ids.clone(), self.config.seal_key.clone())?;
+        self.queue.reopen();
+        self.life.send_replace(Life::Works);
         let mut duties = Duties::new();
         let mut last_batch = 0;
         let mut is_gone = false;

@@ -173,12 +173,11 @@ fn event_topic(directory: &Directory, sent: Sent<'_>, faults: &mut Vec<String>) 
         return topic;
     }
     if !directory.is_known_topic(&topic) {
-        let text = if topic.is_empty() {
-            "topic is required"
+        faults.push(if topic.is_empty() {
+            "topic is required".to_owned()
         } else {
-            "topic is invalid"
-        };
-        faults.push(text.to_owned());
+            format!("topic {}", directory.rules().must_be_a_topic())
+        });
     } else if !topic.is_empty()
         && let Err(invalid) = topic::validate(&topic)
     {

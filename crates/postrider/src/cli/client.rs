@@ -20,6 +20,7 @@ use url::Url;
 
 use super::options::Server;
 use super::output::complain;
+use crate::letters::line::MEDIA_TYPE;
 
 /// For a whole request, or between two pieces of a long answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two such questions.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Where the API begins; an address that is given with it means the server, too.
+const API_PATH: &str = "/api/v1";
+
 /// What the server said.
 #[derive(Debug)]
 pub struct Answer {
@@ -38,6 +42,8 @@ pub struct Answer {
     pub status: u16,
     /// Body.
     pub body: Bytes,
+    /// Base address of who said it.
+    from: String,
 }
 
 impl Answer {
@@ -48,10 +54,19 @@ impl Answer {
     pub fn json(&self) -> anyhow::Result<Value> {
         let json = serde_json::from_slice::<Value>(&self.body);
         if (200..300).contains(&self.status) {
-            return json.context("read the server's answer as JSON");
+            return json
+                .with_context(|| format!("read the answer as JSON ({})", is_it_postrider(&self.from)));
         }
         let json = json.unwrap_or_default();
-        let message = json["message"].as_str().unwrap_or("no message").to_owned();
+        let message = json["message"].as_str();
+        if message.is_none_or(is_no_route) {
+            let (status, question) = (self.status, is_it_postrider(&self.from));
+            let message = message.unwrap_or("no message");
+            return Err(anyhow!(
+                "get it done by the server: {status} {message} ({question})"
+            ));
+        }
+        let message = message.unwrap_or_default();
         let details = match &json["data"] {
             Value::Null => String::new(),
             Value::Array(items) => {
@@ -158,18 +173,25 @@ pub async fn ask(
 ) -> anyhow::Result<Answer> {
     let exchange = async {
         let answer = open(&address(server, path_and_query)?, &server.api_key, method, body).await?;
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
-        Ok(Answer { status, body })
+        whole(server, answer).await
     };
     in_time(exchange).await.with_context(|| talk(server))
 }
 
-/// Gets an answer of any length, piece by piece.
+async fn whole(server: &Server, answer: http::Response<Incoming>) -> anyhow::Result<Answer> {
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+    Ok(Answer {
+        status,
+        body: body.map_err(|error| anyhow!("{error}"))?.to_bytes(),
+        from: base(server).to_owned(),
+    })
+}
+
+/// Gets lines of JSON of any length, piece by piece.
 ///
 /// # Errors
-/// When it breaks off, when nothing comes for a while, and with the server's message when the status is not 2xx.
+/// When it is something else, when it breaks off, when nothing comes for a while, and with the server's message when the status is not 2xx.
 pub fn download(
     server: &Server,
     path_and_query: &str,
@@ -179,11 +201,18 @@ pub fn download(
         let url = address(server, path_and_query)?;
         let opened = in_time(open(&url, &server.api_key, Method::GET, Vec::new())).await;
         let mut answer = opened.with_context(|| talk(server))?;
-        let status = answer.status().as_u16();
-        if !(200..300).contains(&status) {
-            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-            let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes();
-            return Answer { status, body }.json().map(drop);
+        if !answer.status().is_success() {
+            return whole(server, answer).await?.json().map(drop);
+        }
+        if answer
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_none_or(|kind| kind != MEDIA_TYPE)
+        {
+            let question = is_it_postrider(base(server));
+            return Err(anyhow!(
+                "read the answer as lines of JSON: it is something else ({question})"
+            ));
         }
         while let Some(frame) = in_time(async { Ok(answer.frame().await) })
             .await
@@ -206,7 +235,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 fn address(server: &Server, path_and_query: &str) -> anyhow::Result<Url> {
-    let base = server.url.trim_end_matches('/');
+    let base = base(server);
     let is_http = |url: &Url| matches!(url.scheme(), "http" | "https");
     Url::parse(&server.url)
         .ok()
@@ -218,9 +247,26 @@ fn address(server: &Server, path_and_query: &str) -> anyhow::Result<Url> {
         })
 }
 
+/// The server's address without what every path begins with.
+fn base(server: &Server) -> &str {
+    let url = server.url.trim_end_matches('/');
+    url.strip_suffix(API_PATH).unwrap_or(url).trim_end_matches('/')
+}
+
 fn talk(server: &Server) -> String {
-    let base = server.url.trim_end_matches('/');
-    format!("talk to the server at {base} (is it running? see --url)")
+    format!(
+        "talk to the server at {} (is it running? see --url)",
+        base(server)
+    )
+}
+
+fn is_it_postrider(base: &str) -> String {
+    format!("is {base} the address of a Postrider server? see --url")
+}
+
+/// Whether a message is that of a path that Postrider does not have: what one asks for is called by its name there.
+fn is_no_route(message: &str) -> bool {
+    message == "not found"
 }
 
 async fn in_time<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

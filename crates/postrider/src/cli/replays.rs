@@ -102,6 +102,8 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         "done",
         "succeeded",
         "failed",
+        "canceled",
+        "skipped",
         "eta_seconds",
     ];
     let rows: Vec<Vec<String>> = answer["models"]
@@ -118,6 +120,8 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         "DONE",
         "SUCCEEDED",
         "FAILED",
+        "CANCELED",
+        "SKIPPED",
         "ETA S",
     ];
     Ok(say(&table(&header, &rows))?)
@@ -147,6 +151,12 @@ pub(super) fn told(replay: &Value) -> String {
         number("succeeded"),
         number("failed"),
     );
+    for name in ["canceled", "skipped"] {
+        let count = number(name);
+        if count > 0 {
+            text.push_str(&format!(", {count} {name}"));
+        }
+    }
     if let Some(seconds) = replay["eta_seconds"].as_u64() {
         text.push_str(&format!(", about {} to go", span(seconds)));
     }

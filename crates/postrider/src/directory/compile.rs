@@ -92,10 +92,7 @@ fn topics(record: &Destination, rules: &Rules, faults: &mut Vec<String>) -> Topi
     if !rules.topics.is_empty() {
         for (at, topic) in record.topics.iter().enumerate() {
             if !topic.contains('*') && !rules.topics.contains(topic) {
-                faults.push(format!(
-                    "topics[{at}] must be one of: {}",
-                    rules.topics.join(", ")
-                ));
+                faults.push(format!("topics[{at}] {}", rules.must_be_a_topic()));
             }
         }
     }

@@ -57,6 +57,22 @@ pub struct Rules {
     pub shares: Shares,
 }
 
+/// Configured topics that a message names.
+const MAX_TOPICS_SHOWN: usize = 10;
+
+impl Rules {
+    /// `must be one of: order.paid, order.canceled`, about a topic that none of the configured is; of many, the first 10.
+    #[must_use]
+    pub fn must_be_a_topic(&self) -> String {
+        let shown = self.topics.iter().take(MAX_TOPICS_SHOWN).map(String::as_str);
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        match self.topics.len().saturating_sub(MAX_TOPICS_SHOWN) {
+            0 => format!("must be one of: {shown}"),
+            more => format!("must be one of: {shown}, or {more} more (GET /topics has all)"),
+        }
+    }
+}
+
 /// What tenants may have of what all share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shares {

@@ -89,6 +89,8 @@ type Parts = HashMap<(ReplayKey, DestinationKey), Part>;
 struct Work {
     parts: Parts,
     replays: HashMap<ReplayKey, Known>,
+    /// Those that can never be read: told once, and not read again.
+    unreadable: HashSet<ReplayKey>,
     /// Those that an earlier process left canceled, with deliveries outstanding, were learned.
     is_caught_up: bool,
     /// What the engine was told last.
@@ -186,10 +188,10 @@ impl Replayer {
 
     /// Learns everything of a replay, unless it is known. Answers whether there is nothing that another try may bring.
     async fn learn(&self, work: &mut Work, replay: &Replay) -> bool {
-        if work.replays.contains_key(&replay.key) {
+        if work.replays.contains_key(&replay.key) || work.unreadable.contains(&replay.key) {
             return true;
         }
-        let detail = match self.read(&replay.id).await {
+        let detail = match self.read(replay.key, &replay.id, &mut work.unreadable).await {
             Ok(Some(detail)) => detail,
             Ok(None) | Err(StoreError::Corrupt(_)) => return true,
             Err(_) => return false,
@@ -219,10 +221,20 @@ impl Replayer {
 
     /// A replay with its parts. One that cannot be read must not keep the engine from being told of the others, so that is
     /// logged here and the caller goes on.
-    async fn read(&self, id: &str) -> Result<Option<ReplayDetail>, StoreError> {
+    async fn read(
+        &self,
+        key: ReplayKey,
+        id: &str,
+        unreadable: &mut HashSet<ReplayKey>,
+    ) -> Result<Option<ReplayDetail>, StoreError> {
         let found = self.store.replay(id).await;
-        if let Err(error) = &found {
-            tracing::warn!(replay = id, %error, "failed to read a replay; passing over it");
+        match &found {
+            Ok(_) => {}
+            Err(error @ StoreError::Corrupt(_)) => {
+                unreadable.insert(key);
+                tracing::warn!(replay = id, %error, "a replay cannot be read; passing over it until the next start");
+            }
+            Err(error) => tracing::warn!(replay = id, %error, "failed to read a replay; trying again"),
         }
         found
     }
@@ -242,11 +254,11 @@ impl Replayer {
                 ReplayState::Paused => false,
                 ReplayState::Canceled | ReplayState::Done => true,
             };
-            if !matters || now < known.recount_at {
+            if !matters || now < known.recount_at || work.unreadable.contains(key) {
                 continue;
             }
             known.recount_at = now + RECOUNT;
-            let Ok(detail) = self.read(&known.id).await else {
+            let Ok(detail) = self.read(*key, &known.id, &mut work.unreadable).await else {
                 continue;
             };
             let left: HashSet<DestinationKey> = detail

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,11 +40,47 @@ impl Supervisor {
         F: FnMut() -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
+        let health = self.health.clone();
+        self.keep(name, move || {
+            health.set(name, WorkerState::Healthy);
+            let part = start();
+            async move {
+                part.await;
+                "ended by itself".to_owned()
+            }
+        })
+    }
+
+    /// Has the part of the store that works by itself started again when it dies. The store is healthy as soon as that works.
+    pub fn attend(&self, store: &Arc<dyn Store>) -> JoinHandle<()> {
+        let (store, health, stop) = (Arc::clone(store), self.health.clone(), self.stop.clone());
+        self.keep(STORE, move || {
+            let (store, health, mut stop) = (Arc::clone(&store), health.clone(), stop.clone());
+            let tended = async move {
+                if store.revive().await {
+                    health.set(STORE, WorkerState::Healthy);
+                }
+                store.death().await
+            };
+            async move {
+                tokio::select! {
+                    why = tended => why,
+                    () = stopped(&mut stop) => String::new(),
+                }
+            }
+        })
+    }
+
+    /// Runs the part that `start` makes, which says when it works, and answers why it ended.
+    fn keep<F, Fut>(&self, name: &'static str, mut start: F) -> JoinHandle<()>
+    where
+        F: FnMut() -> Fut + Send + 'static,
+        Fut: Future<Output = String> + Send + 'static,
+    {
         let mut this = self.clone();
         tokio::spawn(async move {
             let mut pause = FIRST_PAUSE;
             loop {
-                this.health.set(name, WorkerState::Healthy);
                 let started = Instant::now();
                 let ended = tokio::spawn(start()).await;
                 if *this.stop.borrow() {
@@ -71,20 +106,6 @@ impl Supervisor {
             }
         })
     }
-
-    /// Has the part of the store that works by itself started again when it dies.
-    pub fn attend(&self, store: &Arc<dyn Store>) -> JoinHandle<()> {
-        let (store, stop) = (Arc::clone(store), self.stop.clone());
-        self.supervise(STORE, move || {
-            let (store, mut stop) = (Arc::clone(&store), stop.clone());
-            async move {
-                tokio::select! {
-                    why = store.attend() => resume_unwind(Box::new(why)),
-                    () = stopped(&mut stop) => {}
-                }
-            }
-        })
-    }
 }
 
 /// Returns once `stop` is true, or nobody can say so any more. Cancel-safe.
@@ -92,9 +113,9 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-fn reason(ended: Result<(), JoinError>) -> String {
+fn reason(ended: Result<String, JoinError>) -> String {
     match ended {
-        Ok(()) => "ended by itself".to_owned(),
+        Ok(why) => why,
         Err(error) if error.is_panic() => format!("panicked: {}", panic_text(error.into_panic().as_ref())),
         Err(_) => "was cancelled".to_owned(),
     }

@@ -1,7 +1,8 @@
 //! Replays: what a scope holds, how far they have come, and which deliveries are next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use parking_lot::Mutex;
 use postrider_core::delivery::DeliveryStatus;
 use postrider_core::id::{DestinationKey, IdCodec, IdKind, ReplayKey, first_key_at};
 use postrider_core::replay::ReplayState;
@@ -88,11 +89,23 @@ fn accepted_since(conn: &Connection, destination: DestinationKey, since: Timesta
     Ok(count.unsigned_abs())
 }
 
+/// Keys of replays that cannot be read, of which the log was told. Lists are read all the time, so it is told once.
+#[derive(Debug, Default)]
+pub(in crate::sqlite) struct Unreadable(Mutex<HashSet<i64>>);
+
+impl Unreadable {
+    /// Whether it was not told of this one.
+    fn is_news(&self, key: i64) -> bool {
+        self.0.lock().insert(key)
+    }
+}
+
 /// A page of replays. One that cannot be read is passed over, so that it stands in the way of no other.
 pub(in crate::sqlite) fn list(
     conn: &Connection,
     ids: &IdCodec,
     query: &ReplayQuery,
+    unreadable: &Unreadable,
     until: Instant,
 ) -> Result<Page<Replay>, Fault> {
     let all = select!(
@@ -117,8 +130,10 @@ pub(in crate::sqlite) fn list(
     walk::page(conn, &sources, Span::ALL, &query.page, until, |key| {
         let found = match by_key(conn, ids, ReplayKey(key)) {
             Err(Fault::Corrupt(error)) => {
-                let id = ids.encode(IdKind::Replay, key);
-                tracing::warn!(replay = id, error, "passing over a replay that cannot be read");
+                if unreadable.is_news(key) {
+                    let id = ids.encode(IdKind::Replay, key);
+                    tracing::warn!(replay = id, error, "passing over a replay that cannot be read");
+                }
                 None
             }
             found => found?,
@@ -311,4 +326,16 @@ fn has_ended_otherwise(conn: &Connection, key: i64) -> Result<bool, Fault> {
     let Some(status) = status else { return Ok(false) };
     let status = rows::word(status, DeliveryStatus::from_code, "status")?;
     Ok(matches!(status, DeliveryStatus::Succeeded | DeliveryStatus::Dead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_replay_that_cannot_be_read_is_told_of_once() {
+        let unreadable = Unreadable::default();
+        let news = [1, 2, 1, 2].map(|key| unreadable.is_news(key));
+        assert_eq!(news, [true, true, false, false]);
+    }
 }

@@ -26,7 +26,7 @@ pub(super) struct ExportArgs {
     /// Replace a file that is there
     #[arg(long)]
     force: bool,
-    /// File to write, such as letters.jsonl or letters.jsonl.zst; standard output without it
+    /// File to write, such as letters.jsonl or letters.jsonl.zst; `-`, or none, is standard output
     file: Option<PathBuf>,
 }
 
@@ -36,11 +36,12 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         "/api/v1/dead-letters/export?{}",
         args.filter.query().trim_start_matches('&')
     );
-    let is_zst = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "zst");
-    let compress = args.zstd || args.file.as_ref().is_some_and(is_zst);
-    let Some(file) = &args.file else {
-        return write(&server, &path, io::stdout().lock(), compress).map(drop);
+    let Some(file) = args.file.as_deref().filter(|file| *file != Path::new("-")) else {
+        let lines = write(&server, &path, io::stdout().lock(), args.zstd)?;
+        complain(&format!("{lines} dead letters written to standard output"));
+        return Ok(());
     };
+    let compress = args.zstd || file.extension().is_some_and(|extension| extension == "zst");
     if file.exists() && !args.force {
         return Err(anyhow!(
             "export to {}: it exists; name another file, or replace it with --force",

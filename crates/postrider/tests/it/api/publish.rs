@@ -168,6 +168,19 @@ async fn nesting_is_bounded() {
 }
 
 #[tokio::test]
+async fn of_many_topics_a_refusal_names_ten() {
+    let rules = Rules {
+        topics: (10..22).map(|number| format!("t{number}")).collect(),
+        ..Rules::default()
+    };
+    let server = Server::with(rules, |_| {}).await;
+    let event = json!({ "tenant_id": "acme", "topic": "other", "data": {} });
+    let refused = server.post("/publish", event).await.expect(422);
+    let text = "topic must be one of: t10, t11, t12, t13, t14, t15, t16, t17, t18, t19, or 2 more (GET /topics has all)";
+    assert_eq!(refused["data"], json!([text]));
+}
+
+#[tokio::test]
 async fn known_topics_are_enforced_when_configured() {
     let rules = Rules {
         topics: vec!["user.created".into(), "user.deleted".into()],
@@ -182,9 +195,10 @@ async fn known_topics_are_enforced_when_configured() {
     let event = |topic: &str| json!({ "tenant_id": "acme", "topic": topic, "data": {} });
     let refused = server.post("/publish", event("")).await.expect(422);
     assert_eq!(refused["data"], json!(["topic is required"]));
+    let text = "topic must be one of: user.created, user.deleted";
     for topic in ["user.renamed", "*"] {
         let refused = server.post("/publish", event(topic)).await.expect(422);
-        assert_eq!(refused["data"], json!(["topic is invalid"]), "{topic}");
+        assert_eq!(refused["data"], json!([text]), "{topic}");
     }
     server.post("/publish", event("user.created")).await.expect(202);
     let body = json!({

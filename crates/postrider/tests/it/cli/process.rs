@@ -76,6 +76,23 @@ impl Folder {
         }
     }
 
+    /// Runs a command whose output nobody reads.
+    pub(super) fn run_unread(&self, args: &[&str]) -> Ended {
+        let mut command = self.command(args);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        Ended {
+            code: output.status.code(),
+            stdout: String::new(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
     /// Starts a server and waits until `/healthz` answers 200.
     pub(super) async fn serve(&self, args: &[&str]) -> Serving {
         let address = free_address();

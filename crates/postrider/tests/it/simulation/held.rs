@@ -3,7 +3,7 @@
 //! Paused time jumps ahead when the runtime is idle, and a store's writer thread looks idle to it. The runtime waits for
 //! `spawn_blocking` tasks, though, so every call is made from one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -47,8 +47,8 @@ pub(super) struct Held {
     pub(super) changes_slowly: AtomicBool,
     /// Whether the next settling panics.
     pub(super) dies_once: AtomicBool,
-    /// Whether the store's writer dies, and is started again by whoever attends to it.
-    pub(super) writer_dies_once: AtomicBool,
+    /// Whether the store says that its writer is dead, and cannot start it again.
+    pub(super) writer_is_dead: AtomicBool,
     /// Whether the next write of protection panics.
     pub(super) keeper_dies_once: AtomicBool,
     /// States of protection that were written or forgotten.
@@ -60,8 +60,8 @@ pub(super) struct Held {
     pub(super) busy_letters: AtomicUsize,
     /// So many of the next lists of replays are refused as busy.
     pub(super) busy_replays: AtomicUsize,
-    /// Replays that cannot be read, but are listed.
-    pub(super) unreadable_replays: Mutex<HashSet<String>>,
+    /// Replays that cannot be read, but are listed; and how often that was tried.
+    pub(super) unreadable_replays: Mutex<HashMap<String, usize>>,
 }
 
 impl Held {
@@ -73,7 +73,7 @@ impl Held {
             noisy: Mutex::default(),
             changes_slowly: AtomicBool::new(false),
             dies_once: AtomicBool::new(false),
-            writer_dies_once: AtomicBool::new(false),
+            writer_is_dead: AtomicBool::new(false),
             keeper_dies_once: AtomicBool::new(false),
             protections_written: AtomicUsize::new(0),
             corrupts_contexts: AtomicBool::new(false),
@@ -197,7 +197,8 @@ impl DeadLetters for Held {
     }
 
     async fn replay(&self, id: &str) -> Result<Option<ReplayDetail>, StoreError> {
-        if self.unreadable_replays.lock().contains(id) {
+        if let Some(reads) = self.unreadable_replays.lock().get_mut(id) {
+            *reads += 1;
             return Err(StoreError::Corrupt("a scripted fault".to_owned()));
         }
         let id = id.to_owned();
@@ -422,11 +423,16 @@ impl Store for Held {
         hold!(self, store => store.ping())
     }
 
-    async fn attend(&self) -> String {
-        if self.writer_dies_once.swap(false, Ordering::SeqCst) {
+    async fn death(&self) -> String {
+        if self.writer_is_dead.load(Ordering::SeqCst) {
             return "a scripted death of the writer".to_owned();
         }
-        self.store.attend().await
+        self.store.death().await
+    }
+
+    async fn revive(&self) -> bool {
+        let is_dead = self.writer_is_dead.load(Ordering::SeqCst);
+        !is_dead && hold!(self, store => store.revive())
     }
 
     async fn close(&self) {

@@ -642,10 +642,12 @@ async fn a_replay_that_cannot_be_read_keeps_no_other_from_being_paused() {
     change(&world, &first, &unreadable, ReplayState::Paused).await;
     drop(first);
     let id = paused_and_stopped(&mut world, key).await;
-    world.held.unreadable_replays.lock().insert(unreadable);
+    world.held.unreadable_replays.lock().insert(unreadable.clone(), 0);
     world.start();
     let _second = runner(&world);
     tokio::time::sleep(4 * SECOND).await;
     let left = detail(&world, &id).await.replay.progress.outstanding();
     assert!(left >= 70, "{left}");
+    let reads = world.held.unreadable_replays.lock()[&unreadable];
+    assert_eq!(reads, 1, "and is read, and told of, once");
 }
