@@ -93,10 +93,10 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
         Scale {
             seconds: 10,
             latency_seconds: 20,
-            latency_rounds: 3,
+            latency_rounds: 2,
             rate: 200,
             retention_seconds: 30,
-            retention_rounds: 2,
+            retention_rounds: 1,
             count: 100_000,
         }
     };

@@ -26,10 +26,9 @@ const KEEPS: [Setting; 2] = [
     ("POSTRIDER_RETENTION__EVENTS", "off"),
     ("POSTRIDER_RETENTION__ATTEMPTS", "off"),
 ];
-/// Attempts go with their events.
 const FORGETS: [Setting; 2] = [
     ("POSTRIDER_RETENTION__EVENTS", KEPT),
-    ("POSTRIDER_RETENTION__ATTEMPTS", "off"),
+    ("POSTRIDER_RETENTION__ATTEMPTS", KEPT),
 ];
 
 /// All runs of one kind.

@@ -133,9 +133,10 @@ impl Retention {
             let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
             state = WorkerState::Degraded(format!("failed to {error}{cause}"));
         }
+        // Attempts go with their events, so those come first.
         for (kind, kept) in [
-            (RetentionKind::Attempts, self.config.attempts),
             (RetentionKind::Events, self.config.events),
+            (RetentionKind::Attempts, self.config.attempts),
         ] {
             if let Some(kept) = kept
                 && let Err(error) = self.expire(kind, now.minus(kept)).await
