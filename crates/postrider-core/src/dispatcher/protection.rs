@@ -181,8 +181,12 @@ impl<P: Payload> Dispatcher<P> {
     pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
         self.tenants.set(terms.tenant, terms.share);
         if let Some(lane) = self.lanes.get_mut(&destination) {
+            let held = lane.hold_until;
             lane.longest_hold = terms.longest_hold;
             lane.bound_hold(now);
+            if lane.hold_until != held {
+                self.list(destination);
+            }
         }
         let known = self.lanes.get(&destination);
         let known = known.map_or_else(Terms::default, |lane| Terms {

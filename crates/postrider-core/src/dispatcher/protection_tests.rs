@@ -163,6 +163,28 @@ fn a_hold_of_a_clock_that_was_ahead_is_no_longer_than_allowed() {
 }
 
 #[test]
+fn a_hold_that_its_owner_shortens_ends_then() {
+    let mut after = dispatcher_with(1..9);
+    let at_most = |minutes: u64| Terms {
+        longest_hold: Some(Duration::from_secs(60 * minutes)),
+        ..Terms::default()
+    };
+    after.agree(DestinationKey(1), at_most(60), START);
+    let kept = Protection {
+        hold_until: Some(at(3_600_000)),
+        ..held()
+    };
+    after.restore(DestinationKey(1), kept, START);
+    assert!(after.next_action(START).is_none());
+    assert_eq!(after.poll_timeout().map(|(at, _)| at), Some(at(3_600_000)));
+    after.agree(DestinationKey(1), at_most(1), at(1_000));
+    assert!(after.next_action(at(1_000)).is_none());
+    assert_eq!(after.poll_timeout().map(|(at, _)| at), Some(at(61_000)));
+    assert!(after.next_action(at(60_999)).is_none());
+    assert!(started(after.next_action(at(61_000))).is_some());
+}
+
+#[test]
 fn a_hold_without_deliveries_ends_by_itself_and_its_lane_is_forgotten() {
     let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig::default());
     dispatcher.restore(DestinationKey(1), held(), START);

@@ -217,7 +217,8 @@ impl<P> Queue<P> {
     }
 
     /// Takes out a delivery that may go back to the store, the last due of its kind. Replays that may start have room for a
-    /// quarter of `capacity`, what is fresh for half of it; while both keep to that, the rest gives way.
+    /// quarter of `capacity`, others for none; what is fresh has room for half of it. While both keep to that, the rest gives
+    /// way.
     pub(super) fn evict(
         &mut self,
         capacity: usize,
@@ -230,12 +231,13 @@ impl<P> Queue<P> {
         };
         let (others, replays) = self.classes.split_at(Class::Replay.index());
         let (fresh, rest) = others.split_at(Class::Retry.index());
-        let order = if !replays_start || self.replays() > (capacity / 4).max(1) {
-            [replays, rest, fresh]
-        } else if fresh.iter().map(BTreeMap::len).sum::<usize>() > capacity / 2 {
-            [fresh, rest, replays]
-        } else {
-            [rest, replays, fresh]
+        let many_replays = !replays_start || self.replays() > (capacity / 4).max(1);
+        let many_fresh = fresh.iter().map(BTreeMap::len).sum::<usize>() > capacity / 2;
+        let order = match (many_replays, many_fresh) {
+            (true, true) => [replays, fresh, rest],
+            (true, false) => [replays, rest, fresh],
+            (false, true) => [fresh, rest, replays],
+            (false, false) => [rest, replays, fresh],
         };
         let (due, key) = order
             .into_iter()
@@ -359,7 +361,10 @@ mod tests {
             .chain(down(20..24))
             .chain(down(0..8));
         assert_eq!(evicted(true), right.collect::<Vec<_>>());
-        let right = down(20..30).chain(down(10..20)).chain(down(0..10));
+        let right = down(20..30)
+            .chain(down(8..10))
+            .chain(down(10..20))
+            .chain(down(0..8));
         assert_eq!(
             evicted(false),
             right.collect::<Vec<_>>(),

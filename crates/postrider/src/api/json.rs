@@ -246,6 +246,11 @@ impl<'a> Fields<'a> {
         sent
     }
 
+    /// The same for one without which nothing more is meant: `null` is as if it were not there.
+    pub(super) fn take_or_null(&mut self, name: &str) -> Sent<'a> {
+        self.left.remove(name).unwrap_or_default()
+    }
+
     /// [`Sent::texts`] of a field.
     pub(super) fn texts(&mut self, name: &str, faults: &mut Vec<String>) -> Vec<String> {
         self.take(name).texts(name, faults)

@@ -131,7 +131,7 @@ pub async fn ask_persistently(
         let asked = ask(server, method.clone(), path_and_query, body.to_vec()).await;
         let passes = match &asked {
             Ok(answer) => matches!(answer.status, 502..=504),
-            Err(error) => may_pass(error),
+            Err(error) => may_pass(error, server.has_answered.get()),
         };
         let answer = asked.and_then(|answer| answer.json());
         let Err(error) = &answer else { return answer };
@@ -145,9 +145,21 @@ pub async fn ask_persistently(
     }
 }
 
-/// Whether a request that got no answer may get one later: not when its address, or whom it meets there, is wrong.
-fn may_pass(error: &anyhow::Error) -> bool {
+/// The host's name leads nowhere.
+#[derive(Debug, thiserror::Error)]
+#[error("find {host}: {reason}")]
+struct Unresolved {
+    host: String,
+    reason: String,
+}
+
+/// Whether a request that got no answer may get one later: not when its address, or whom it meets there, is wrong. Nobody can
+/// tell a wrong name from a resolver that is away, unless the name was right before.
+fn may_pass(error: &anyhow::Error, has_answered: bool) -> bool {
     error.chain().any(|cause| {
+        if cause.is::<Unresolved>() {
+            return has_answered;
+        }
         let broken = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         let talked = cause.downcast_ref::<hyper::Error>();
         broken.is_some_and(|kind| kind != io::ErrorKind::InvalidData)
@@ -173,7 +185,9 @@ pub async fn ask(
 ) -> anyhow::Result<Answer> {
     let exchange = async {
         let answer = open(&address(server, path_and_query)?, &server.api_key, method, body).await?;
-        whole(server, answer).await
+        let answer = whole(server, answer).await?;
+        server.has_answered.set(true);
+        Ok(answer)
     };
     in_time(exchange).await.with_context(|| talk(server))
 }
@@ -288,7 +302,10 @@ async fn open(
         .context("find a port in the address")?;
     let addresses = lookup_host((host.trim_matches(['[', ']']), port))
         .await
-        .map_err(|error| anyhow!("find {host}: {error}"))?;
+        .map_err(|error| Unresolved {
+            host: host.to_owned(),
+            reason: error.to_string(),
+        })?;
     let stream = TcpStream::connect(&*addresses.collect::<Vec<_>>()).await?;
     let path = url.query().map_or_else(
         || url.path().to_owned(),
@@ -329,4 +346,22 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender.send_request(request).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_wrong_until_it_has_led_to_the_server() {
+        let unresolved = Unresolved {
+            host: "postrider.internal".to_owned(),
+            reason: "temporary failure".to_owned(),
+        };
+        let unresolved = anyhow::Error::from(unresolved).context("talk to the server");
+        assert!(!may_pass(&unresolved, false));
+        assert!(may_pass(&unresolved, true));
+        let refused = anyhow::Error::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert!(may_pass(&refused, false), "it may be starting");
+    }
 }

@@ -1,5 +1,6 @@
 //! Options that several commands share.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -90,6 +91,8 @@ pub struct Server {
     pub url: String,
     /// Bearer token.
     pub api_key: String,
+    /// Whether it has answered this command: its name is right then, whatever a resolver says for a moment.
+    pub has_answered: Cell<bool>,
 }
 
 impl ServerArgs {
@@ -112,7 +115,11 @@ impl ServerArgs {
             "find an API key: give --api-key or set POSTRIDER_API_KEY (in the directory of a running `postrider dev` its key is \
              used)",
         ))?;
-        Ok(Server { url, api_key })
+        Ok(Server {
+            url,
+            api_key,
+            has_answered: Cell::new(false),
+        })
     }
 }
 

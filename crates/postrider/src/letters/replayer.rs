@@ -89,7 +89,7 @@ type Parts = HashMap<(ReplayKey, DestinationKey), Part>;
 struct Work {
     parts: Parts,
     replays: HashMap<ReplayKey, Known>,
-    /// Those that can never be read: told once, and not read again.
+    /// Those that could not be read the last time: told once.
     unreadable: HashSet<ReplayKey>,
     /// Those that an earlier process left canceled, with deliveries outstanding, were learned.
     is_caught_up: bool,
@@ -188,7 +188,7 @@ impl Replayer {
 
     /// Learns everything of a replay, unless it is known. Answers whether there is nothing that another try may bring.
     async fn learn(&self, work: &mut Work, replay: &Replay) -> bool {
-        if work.replays.contains_key(&replay.key) || work.unreadable.contains(&replay.key) {
+        if work.replays.contains_key(&replay.key) {
             return true;
         }
         let detail = match self.read(replay.key, &replay.id, &mut work.unreadable).await {
@@ -229,11 +229,11 @@ impl Replayer {
     ) -> Result<Option<ReplayDetail>, StoreError> {
         let found = self.store.replay(id).await;
         match &found {
-            Ok(_) => {}
-            Err(error @ StoreError::Corrupt(_)) => {
-                unreadable.insert(key);
-                tracing::warn!(replay = id, %error, "a replay cannot be read; passing over it until the next start");
+            Ok(_) => drop(unreadable.remove(&key)),
+            Err(error @ StoreError::Corrupt(_)) if unreadable.insert(key) => {
+                tracing::warn!(replay = id, %error, "a replay cannot be read; it waits until it can");
             }
+            Err(StoreError::Corrupt(_)) => {}
             Err(error) => tracing::warn!(replay = id, %error, "failed to read a replay; trying again"),
         }
         found
@@ -254,7 +254,7 @@ impl Replayer {
                 ReplayState::Paused => false,
                 ReplayState::Canceled | ReplayState::Done => true,
             };
-            if !matters || now < known.recount_at || work.unreadable.contains(key) {
+            if !matters || now < known.recount_at {
                 continue;
             }
             known.recount_at = now + RECOUNT;

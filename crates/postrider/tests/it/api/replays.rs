@@ -62,8 +62,12 @@ async fn a_replay_is_a_job_that_can_be_seen() {
     let shown = server.get(&path).await.expect(200);
     assert_eq!(shown["eta_seconds"], 1, "5 at 5 a second");
     assert_eq!(shown["destinations"][0]["destination_id"], "des_a");
-    let other = create(&server, json!({ "all": true })).await;
-    assert_eq!(other["rate_per_second"], 50);
+    let unsaid = json!({ "all": true, "rate_per_second": null, "config": null });
+    let other = create(&server, unsaid).await;
+    assert_eq!(
+        (&other["rate_per_second"], &other["config"]),
+        (&json!(50), &json!("current"))
+    );
     assert_eq!(other["filter"], json!({ "all": true }));
     let list = server.get("/replays?limit=1").await.expect(200);
     assert_eq!(list["models"][0]["id"], other["id"], "newest first");
