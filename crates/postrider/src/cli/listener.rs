@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +16,32 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::ServiceExt;
 
 use crate::config::settings::ServerConfig;
 use crate::telemetry::supervisor::stopped;
+
+/// Connections that may wait to be accepted; the system has a bound of its own (`net.core.somaxconn`). The 128 that a listener
+/// has by default are too few for a burst of clients: what is beyond is dropped, and tried again a second later.
+const WAITING_CONNECTIONS: u32 = 4_096;
+
+/// Listens on an address.
+///
+/// # Errors
+/// When it is in use, or not this machine's.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // As for every server: the port of one that has just ended can be used again.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_CONNECTIONS)
+}
 
 /// After an accept that failed for want of resources: others may free some meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -180,7 +201,7 @@ mod tests {
 
     async fn start(config: ServerConfig) -> (Connections, std::net::SocketAddr, watch::Sender<bool>) {
         let (stop, stopped) = watch::channel(false);
-        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = listen(([127, 0, 0, 1], 0).into()).unwrap();
         let address = socket.local_addr().unwrap();
         let router = Router::new()
             .route("/quick", get(|| async { "hello" }))
@@ -197,6 +218,17 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_clients_is_not_kept_waiting_before_it_is_accepted() {
+        let socket = listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = socket.local_addr().unwrap();
+        // Nobody accepts: each waits in the queue, whose end a client would only notice by trying again after a second.
+        let clients = (0..1_000).map(|_| TcpStream::connect(address));
+        let connected = futures_util::future::join_all(clients);
+        let connected = tokio::time::timeout(Duration::from_millis(900), connected).await;
+        assert!(connected.is_ok_and(|all| all.iter().all(Result::is_ok)));
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
 use super::dev;
-use super::listener::{Connections, Listener};
+use super::listener::{Connections, Listener, listen};
 use super::options::ConfigArgs;
 use super::signal::Signals;
 use crate::alerts::notice::Notices;
@@ -175,7 +175,7 @@ impl Running {
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let health = Health::default();
         let store: Arc<dyn Store> = open_store(&settings)?;
-        let socket = bind(settings.listen).await?;
+        let socket = bind(settings.listen)?;
         let rules = settings.rules.clone();
         raise_descriptor_limit();
         let courier = HttpCourier::new(settings.courier, rules.guard.clone()).map_err(ca_file_refused)?;
@@ -385,11 +385,11 @@ pub(super) fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
         .map_err(|error| anyhow!("make the data directory {}: {error}; {WRITABLE}", dir.display()))
 }
 
-async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen).await.map_err(|error| match error.kind() {
+fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    listen(address).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
-            anyhow!("listen on {listen}: it is in use; stop the other program or choose another address by --listen")
+            anyhow!("listen on {address}: it is in use; stop the other program or choose another address by --listen")
         }
-        _ => anyhow!("listen on {listen}: {error}; choose another address by --listen"),
+        _ => anyhow!("listen on {address}: {error}; choose another address by --listen"),
     })
 }

@@ -30,6 +30,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use self::behaviour::{Act, Behaviour};
 use self::counts::Counts;
+use super::listener::listen;
 use super::output;
 use super::signal::Signals;
 use crate::clock::{Clock as _, SystemClock};
@@ -85,9 +86,7 @@ pub struct SinkArgs {
 /// When the address cannot be listened on.
 pub async fn run(args: SinkArgs) -> anyhow::Result<()> {
     let address = SocketAddr::new(args.listen, args.port);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("listen on {address}"))?;
+    let listener = listen(address).with_context(|| format!("listen on {address}"))?;
     let sink = Arc::new(Sink::new(args)?);
     output::say(&format!(
         "postrider sink listens on http://{}",

@@ -13,6 +13,7 @@ mod pool;
 mod request;
 pub mod resolve;
 pub mod tls;
+mod turns;
 mod wire;
 
 use std::sync::Arc;
