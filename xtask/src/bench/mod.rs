@@ -32,6 +32,9 @@ pub(crate) struct BenchArgs {
     /// Only these scenarios.
     #[arg(long, value_enum)]
     only: Option<Only>,
+    /// How often each open loop of the latencies runs; more rounds see smaller differences.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
 }
 
 /// A part of the bench.
@@ -79,7 +82,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
     ]))?;
     let folder = at_root("target/bench");
     std::fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
-    let scale = if args.quick {
+    let mut scale = if args.quick {
         Scale {
             seconds: 3,
             latency_seconds: 6,
@@ -100,6 +103,9 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
             count: 100_000,
         }
     };
+    if let Some(rounds) = args.rounds {
+        scale.latency_rounds = rounds;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

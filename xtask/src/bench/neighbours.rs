@@ -1,7 +1,8 @@
 //! Latency of healthy destinations beside others, healthy or not.
 //!
 //! What is compared are tails of a few milliseconds, and a shared machine's own noise is as large. So every neighbourhood
-//! is measured several times, in turn, and the samples of all its runs are taken together.
+//! is measured several times, in turn, each round beginning with another. The samples of all its runs are taken together,
+//! and each round's tails are compared with each other, so that what slows a whole round down is on both sides.
 
 use anyhow::Result;
 
@@ -16,7 +17,7 @@ pub(super) const HEALTHY: u64 = 10;
 const OTHERS: [u64; 2] = [1, 1_000];
 
 /// Who is beside the healthy ones. Each neighbour gets an event a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Beside {
     /// Nobody.
     Nobody,
@@ -46,7 +47,7 @@ pub(super) struct Neighbours {
     pub(super) healthy: u64,
     pub(super) beside: Beside,
     pub(super) latencies: Latencies,
-    /// The 99th percentile of each run, end to end, in milliseconds.
+    /// The 99th percentile of each round's run, end to end, in milliseconds.
     pub(super) p99s: Vec<f64>,
     /// Peak memory of the server, the highest of all runs, and what was still there at the end of that one.
     pub(super) rss_mb: f64,
@@ -72,7 +73,9 @@ impl Bench {
             for one in &mut all {
                 self.measure(one).await?;
             }
+            all.rotate_left(1);
         }
+        all.sort_by_key(|one| one.beside);
         let mut all = Vec::from(all);
         for healthy in OTHERS {
             let mut one = Neighbours::new(healthy, Beside::Nobody);

@@ -181,27 +181,26 @@ impl Report {
         }
         writeln!(
             f,
-            "\n| healthy p99 end to end beside | ÷ beside as many events without destinations (goal < 1.1) | ÷ beside nobody | \
-             p99 of each run | server peak RSS MB |"
+            "\n| healthy p99 end to end beside | ÷ beside as many events without destinations (goal < 1.1) | median of the rounds | \
+             ÷ beside nobody | median of the rounds | p99 of each round | server peak RSS MB |"
         )?;
-        writeln!(f, "|---|---:|---:|---:|---:|")?;
-        let p99 = |one: &Neighbours| one.latencies.end_to_end.percentiles().p99;
-        let of = |wanted: fn(Beside) -> bool| {
-            let one = self.neighbours.iter().find(|one| wanted(one.beside));
-            one.map_or(f64::NAN, p99)
+        writeln!(f, "|---|{}", "---:|".repeat(6))?;
+        let compared = |wanted: fn(Beside) -> bool| {
+            let mut all = self.neighbours.iter();
+            all.find(|one| one.healthy == HEALTHY && wanted(one.beside))
         };
-        let same = of(|beside| matches!(beside, Beside::Unsubscribed(_)));
-        let alone = of(|beside| beside == Beside::Nobody);
+        let bases = [
+            compared(|beside| matches!(beside, Beside::Unsubscribed(_))),
+            compared(|beside| beside == Beside::Nobody),
+        ];
         for one in self.neighbours.iter().filter(|one| one.healthy == HEALTHY) {
+            write!(f, "| {} ", beside(one.beside))?;
+            for base in bases.into_iter().flatten() {
+                let of_all = p99(one) / p99(base);
+                write!(f, "| {of_all:.2} | {:.2} ", median_ratio(&one.p99s, &base.p99s))?;
+            }
             let runs = join(&one.p99s, |p99| format!("{p99:.2}")).replace(" | ", ", ");
-            writeln!(
-                f,
-                "| {} | {:.2} | {:.2} | {runs} | {:.0} |",
-                beside(one.beside),
-                p99(one) / same,
-                p99(one) / alone,
-                one.rss_mb
-            )?;
+            writeln!(f, "| {runs} | {:.0} |", one.rss_mb)?;
         }
         Ok(())
     }
@@ -276,6 +275,26 @@ fn forgotten(f: &mut fmt::Formatter<'_>, forgetting: &Forgetting) -> fmt::Result
     )
 }
 
+fn p99(one: &Neighbours) -> f64 {
+    one.latencies.end_to_end.percentiles().p99
+}
+
+/// The median of what each round's value is of the same round's base; of an even number the mean of the two in the middle.
+fn median_ratio(values: &[f64], bases: &[f64]) -> f64 {
+    let mut ratios: Vec<_> = values
+        .iter()
+        .zip(bases)
+        .map(|(value, base)| value / base)
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let middle = ratios.len() / 2;
+    match ratios.get(..=middle) {
+        Some([.., low, high]) if ratios.len().is_multiple_of(2) => f64::midpoint(*low, *high),
+        Some([.., high]) => *high,
+        _ => f64::NAN,
+    }
+}
+
 fn beside(beside: Beside) -> String {
     match beside {
         Beside::Nobody => "nobody".to_owned(),
@@ -313,6 +332,15 @@ fn replaced(page: &str, text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_of_the_rounds_ratios() {
+        let bases = [2.0, 4.0, 5.0, 10.0];
+        assert!((median_ratio(&[2.0, 8.0, 15.0], &bases) - 2.0).abs() < 1e-9);
+        assert!((median_ratio(&[20.0, 4.0, 10.0, 30.0], &bases) - 2.5).abs() < 1e-9);
+        assert!((median_ratio(&[3.0], &[2.0]) - 1.5).abs() < 1e-9);
+        assert!(median_ratio(&[], &[]).is_nan());
+    }
 
     #[test]
     fn only_what_is_between_the_marks_changes() {

@@ -140,15 +140,19 @@ pub(super) async fn publish(server: &Server, arguments: &[&str]) -> Result<Throu
 
 /// Runs the load generator as a process and reads its result.
 pub(super) async fn load<T: DeserializeOwned>(arguments: &[&str]) -> Result<T> {
-    let output = Command::new(binary("xtask"))
+    // Not `output`, which would take its complaints too.
+    let child = Command::new(binary("xtask"))
         .arg("load")
         .args(arguments)
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
+        .stdout(Stdio::piped())
         .kill_on_drop(true)
-        .output()
-        .await
+        .spawn()
         .context("failed to start the load generator")?;
+    let output = child
+        .wait_with_output()
+        .await
+        .context("failed to read what the load generator says")?;
     ensure!(
         output.status.success(),
         "the load generator failed: load {}",

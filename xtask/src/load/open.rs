@@ -123,13 +123,21 @@ fn schedule(args: &LatencyArgs, due_at: &impl Fn(u64, u64) -> Instant) -> Vec<Du
         is_measured: number >= warm,
     });
     let beside = (0..args.beside * args.seconds).map(|number| Due {
-        at: due_at(number, args.beside),
+        at: due_at(number, args.beside) + phase(number, args.beside),
         body: event(&format!("b{}", number % args.beside), None, number),
         is_measured: false,
     });
     let mut all: Vec<_> = measured.chain(beside).collect();
     all.sort_by_key(|due| due.at);
     all
+}
+
+/// How long after the begin of its period a neighbour's publish is due: any time within it, evenly spread, the same in each run
+/// (Fibonacci hashing). Were they due at the begin, that would be the very moment of every other measured one, and what is
+/// measured were that collision.
+fn phase(number: u64, rate: u64) -> Duration {
+    let part = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    Duration::from_nanos((1_000_000_000 / rate * part) >> 32)
 }
 
 /// Hands each publish over at its moment.
@@ -212,4 +220,25 @@ async fn take(
 )]
 fn warm_up(total: u64) -> u64 {
     (total as f64 * WARM_UP) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_due_at_any_time_of_their_period() {
+        let period = Duration::from_millis(10);
+        let mut tenths = [0; 10];
+        for number in 0..1_000 {
+            let phase = phase(number, 100);
+            assert!(phase < period, "{number}: {phase:?}");
+            tenths[usize::try_from(phase.as_millis()).unwrap()] += 1;
+        }
+        assert!(
+            tenths.iter().all(|count| (90..=110).contains(count)),
+            "{tenths:?}"
+        );
+        assert!(phase(u64::MAX, 1) < Duration::from_secs(1));
+    }
 }
