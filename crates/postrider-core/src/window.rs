@@ -106,11 +106,12 @@ impl Window {
         self.size < self.slow_start_until
     }
 
-    /// Back to the floor, in slow start up to what was too much before: after a breaker closed or a hold ended.
-    pub fn restart(&mut self, config: &WindowConfig) {
+    /// Back to the floor, in slow start up to what was too much before: after a breaker closed or a hold ended. Requests that
+    /// are still out say nothing about the new size.
+    pub fn restart(&mut self, in_flight: u32, config: &WindowConfig) {
         self.size = config.clamp(0);
         self.credit = 0;
-        self.of_old_window = 0;
+        self.of_old_window = in_flight;
         self.recent_micros = self.baseline_micros;
     }
 
@@ -122,6 +123,8 @@ impl Window {
         in_flight: u32,
         config: &WindowConfig,
     ) -> Strain {
+        // Some end without an answer that counts.
+        self.of_old_window = self.of_old_window.min(in_flight);
         let is_old = self.of_old_window > 0;
         self.of_old_window = self.of_old_window.saturating_sub(1);
         match Sign::of(outcome) {
@@ -269,11 +272,12 @@ mod tests {
         Window::new(&CONFIG)
     }
 
-    /// A full window comes back, each answer after `latency`.
+    /// A full window comes back, each answer after `latency`; others go out as soon as it allows.
     fn round(window: &mut Window, outcome: &Outcome, latency: Duration) {
+        let mut in_flight = window.size();
         for _ in 0..window.size() {
-            let in_flight = window.size();
             window.finished(outcome, latency, in_flight, &CONFIG);
+            in_flight = (in_flight - 1).max(window.size());
         }
     }
 
@@ -361,7 +365,7 @@ mod tests {
         let mut window = Window::new(&odd);
         window.finished(&Outcome::status(200), Duration::ZERO, 1, &odd);
         assert_eq!(window.size(), 1);
-        window.restart(&odd);
+        window.restart(0, &odd);
         assert_eq!(window.size(), 1);
     }
 
@@ -399,13 +403,39 @@ mod tests {
         }
         strain(&mut window, &Outcome::status(503));
         assert_eq!(window.size(), 32);
-        window.restart(&CONFIG);
+        window.restart(0, &CONFIG);
         let mut sizes = vec![window.size()];
         for _ in 0..7 {
             ok(&mut window, 10);
             sizes.push(window.size());
         }
         assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 33, 34]);
+    }
+
+    #[test]
+    fn what_was_out_when_it_restarted_neither_grows_nor_halves_it() {
+        for late in [Outcome::status(200), Outcome::Failed(ErrorKind::Timeout)] {
+            let mut window = window();
+            window.restart(31, &CONFIG);
+            for in_flight in (1..=31).rev() {
+                window.finished(&late, Duration::from_millis(10), in_flight, &CONFIG);
+            }
+            assert_eq!((window.size(), window.is_in_slow_start()), (1, true), "{late:?}");
+            ok(&mut window, 10);
+            assert_eq!(window.size(), 2);
+        }
+    }
+
+    #[test]
+    fn old_requests_that_end_without_an_answer_are_not_waited_for() {
+        let mut window = window();
+        window.restart(31, &CONFIG);
+        window.finished(&Outcome::status(200), Duration::from_millis(10), 31, &CONFIG);
+        // The other 30 ended otherwise; this is the only one.
+        window.finished(&Outcome::status(200), Duration::from_millis(10), 1, &CONFIG);
+        assert_eq!(window.size(), 1, "it may have been one of them");
+        window.finished(&Outcome::status(200), Duration::from_millis(10), 1, &CONFIG);
+        assert_eq!(window.size(), 2);
     }
 
     #[test]

@@ -454,7 +454,7 @@ impl<P: Payload> Lane<P> {
     pub(super) fn end_hold(&mut self, window: &WindowConfig, now: Timestamp) {
         if self.hold_until.is_some_and(|until| until <= now) {
             self.hold_until = None;
-            self.window.restart(window);
+            self.window.restart(self.in_flight, window);
         }
     }
 

@@ -252,7 +252,7 @@ impl<P: Payload> Dispatcher<P> {
                             .finished(outcome, permanent, latency, now, &self.config.breaker);
                 }
                 if learned.change == Change::Closed {
-                    lane.window.restart(&self.config.window);
+                    lane.window.restart(lane.in_flight, &self.config.window);
                 }
             }
         }

@@ -35,8 +35,8 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// Whether this is worth a write over what is `kept`, although the breaker did not change: a hold ends later (and not
-    /// within two seconds) or is over, failures in a row have gone on for an hour, or those that are kept are over.
+    /// Whether this is worth a write over what is `kept`, although the breaker did not change: a hold ends at another time (and
+    /// not within two seconds) or is over, failures in a row have gone on for an hour, or those that are kept are over.
     #[must_use]
     pub fn outdates(&self, kept: Option<&Self>, now: Timestamp) -> bool {
         let held = kept.and_then(|kept| kept.hold_until);
@@ -46,7 +46,7 @@ impl Protection {
         let since = self.streak.since();
         let failed = kept.and_then(|kept| kept.streak.since());
         let is_old = since.is_some_and(|since| now.since(since) >= OLD_STREAK);
-        (is_long && self.hold_until > held)
+        (is_long && self.hold_until != held)
             || (held.is_some() && self.hold_until.is_none())
             || (since != failed && (is_old || failed.is_some()))
     }
@@ -140,7 +140,7 @@ impl<P: Payload> Dispatcher<P> {
         lane.bound_hold(now);
         if let Some(snapshot) = kept.breaker {
             lane.breaker = Breaker::restore(destination.0.unsigned_abs(), snapshot);
-            lane.window.restart(&window);
+            lane.window.restart(lane.in_flight, &window);
         }
         self.list(destination);
     }
@@ -156,7 +156,7 @@ impl<P: Payload> Dispatcher<P> {
         let was_held = lane.hold_until.take().is_some();
         let change = lane.breaker.reset(now);
         if was_held || change == Change::Closed {
-            lane.window.restart(&window);
+            lane.window.restart(lane.in_flight, &window);
         }
         self.list(destination);
         change

@@ -195,8 +195,8 @@ fn a_hold_without_deliveries_ends_by_itself_and_its_lane_is_forgotten() {
     assert!(!dispatcher.has_lane(DestinationKey(1)));
 }
 
-#[test]
-fn answers_that_come_in_together_ask_for_one_write_of_a_hold() {
+/// 64 requests at once to destination 1, and so many deliveries for it.
+fn wide_open(deliveries: i64) -> Dispatcher<Bytes> {
     let mut dispatcher = Dispatcher::new(DispatcherConfig {
         window: WindowConfig {
             initial: 64,
@@ -204,9 +204,15 @@ fn answers_that_come_in_together_ask_for_one_write_of_a_hold() {
         },
         ..DispatcherConfig::default()
     });
-    for key in 0..64 {
+    for key in 0..deliveries {
         dispatcher.accepted(pending(key, 1, START), None, START);
     }
+    dispatcher
+}
+
+#[test]
+fn answers_that_come_in_together_ask_for_one_write_of_a_hold() {
+    let mut dispatcher = wide_open(64);
     let out: Vec<_> = std::iter::from_fn(|| started(dispatcher.next_action(START))).collect();
     assert_eq!(out.len(), 64);
     // From 20 ms to 335 ms, each asks for 60 s from then on.
@@ -228,6 +234,34 @@ fn answers_that_come_in_together_ask_for_one_write_of_a_hold() {
     hold(&mut dispatcher, delivery, Duration::from_secs(60), at(61_020));
     let protection = dispatcher.protection(DestinationKey(1)).unwrap();
     assert!(protection.outdates(kept.as_ref(), at(61_020)));
+    // Its owner allows no more than ten seconds.
+    let kept = Some(protection);
+    let short = Terms {
+        longest_hold: Some(Duration::from_secs(10)),
+        ..Terms::default()
+    };
+    dispatcher.agree(DestinationKey(1), short, at(61_500));
+    let shorter = dispatcher.protection(DestinationKey(1)).unwrap();
+    assert_eq!(shorter.hold_until, Some(at(72_000)));
+    assert!(shorter.outdates(kept.as_ref(), at(61_500)));
+    assert!(!shorter.outdates(Some(&shorter), at(61_500)));
+}
+
+/// 64 are out when one of them is answered with 429, and the others succeed when the hold is over.
+#[test]
+fn late_answers_of_before_a_hold_do_not_skip_its_ramp() {
+    let mut dispatcher = wide_open(200);
+    let mut out: Vec<_> = std::iter::from_fn(|| started(dispatcher.next_action(START))).collect();
+    assert_eq!(out.len(), 64);
+    hold(&mut dispatcher, out.pop().unwrap(), Duration::from_secs(1), START);
+    for delivery in out {
+        dispatcher.finished(answered(delivery, 200), at(1_100));
+    }
+    let first = started(dispatcher.next_action(at(1_100))).unwrap();
+    assert!(dispatcher.next_action(at(1_100)).is_none(), "one at first");
+    dispatcher.finished(answered(first, 200), at(1_200));
+    let next = std::iter::from_fn(|| started(dispatcher.next_action(at(1_200))));
+    assert_eq!(next.count(), 2);
 }
 
 #[test]

@@ -34,7 +34,7 @@ use rusqlite::Connection;
 use tokio::sync::watch;
 
 use self::file::DatabaseFile;
-pub use self::open::{OpenError, inspect};
+pub use self::open::{OpenError, check_seal_key, inspect};
 use self::queue::{Bounds, Class, Queue, Weight};
 use self::read::Readers;
 use self::read::replays::Unreadable;

@@ -134,6 +134,25 @@ pub fn inspect(dir: &Path) -> Result<Option<i64>, OpenError> {
     })
 }
 
+/// Whether a key is the one with which the secrets of a data directory's database were sealed; it is, too, when there is no
+/// database yet.
+///
+/// # Errors
+/// [`OpenError::WrongSealKey`] when it is not, and when the database cannot be read.
+pub fn check_seal_key(dir: &Path, key: &SealKey) -> Result<(), OpenError> {
+    if inspect(dir)?.is_none() {
+        return Ok(());
+    }
+    let path = dir.join(DATABASE);
+    let checked = open_reader(&path, 1_024)
+        .map_err(Problem::Fault)
+        .and_then(|conn| check_seal(&conn, key, &path));
+    checked.map_err(|problem| match problem {
+        Problem::Known(error) => error,
+        Problem::Fault(fault) => refused(&path, dir, &fault),
+    })
+}
+
 /// Opens another connection that writes, to a database that was opened and is up to date.
 pub(super) fn open_writer(config: &SqliteConfig) -> Result<Connection, Fault> {
     let path = config.dir.join(DATABASE);

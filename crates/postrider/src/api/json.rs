@@ -246,8 +246,8 @@ impl<'a> Fields<'a> {
         sent
     }
 
-    /// The same for one without which nothing more is meant: `null` is as if it were not there.
-    pub(super) fn take_or_null(&mut self, name: &str) -> Sent<'a> {
+    /// The same for a field that may be `null`, since its absence admits no more than its presence.
+    pub(super) fn take_nullable(&mut self, name: &str) -> Sent<'a> {
         self.left.remove(name).unwrap_or_default()
     }
 

@@ -121,9 +121,9 @@ pub(super) async fn create_one(
 }
 
 fn terms(fields: &mut Fields<'_>, faults: &mut Vec<String>) -> (u32, ReplayConfig) {
-    let rate = fields.take_or_null("rate_per_second");
+    let rate = fields.take_nullable("rate_per_second");
     let rate = rate.count("rate_per_second", 1, MAX_RATE_PER_SECOND, faults);
-    let config = match fields.take_or_null("config").filled_text("config", faults) {
+    let config = match fields.take_nullable("config").filled_text("config", faults) {
         None => ReplayConfig::Current,
         Some(word) => word.parse().unwrap_or_else(|unknown| {
             faults.push(format!("config {unknown}"));

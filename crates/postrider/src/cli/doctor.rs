@@ -6,10 +6,11 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use clap::Args;
+use postrider_store::sqlite::{check_seal_key, inspect};
 
 use super::options::ConfigArgs;
 use super::output::{Reported, say};
-use super::serve::ca_file_refused;
+use super::serve::{advised, ca_file_refused, seal_key};
 use crate::clock::{Clock, SystemClock};
 use crate::config::settings::Settings;
 use crate::courier::tls::count_certificates;
@@ -69,7 +70,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         Finding::Ok("configuration: readable, and every value is right".to_owned()),
         api_keys(settings, args.dev),
         data_dir(&settings.data_dir),
-        database(&settings.data_dir),
+        database(settings),
         archive(settings),
         disk_space(&settings.data_dir),
         descriptors(settings),
@@ -139,11 +140,19 @@ fn write_test(dir: &Path) -> io::Result<()> {
     written
 }
 
-fn database(dir: &Path) -> Finding {
-    match postrider_store::sqlite::inspect(dir) {
-        Ok(None) => Finding::Ok("database: none yet".to_owned()),
-        Ok(Some(version)) => Finding::Ok(format!("database: schema version {version}")),
-        Err(error) => Finding::Fail(format!("database: failed to {:#}", anyhow::Error::from(error))),
+fn database(settings: &Settings) -> Finding {
+    let version = match inspect(&settings.data_dir) {
+        Ok(None) => return Finding::Ok("database: none yet".to_owned()),
+        Ok(Some(version)) => version,
+        Err(error) => return Finding::Fail(format!("database: failed to {:#}", advised(error))),
+    };
+    // There is a database, so no key is made here.
+    let opens = seal_key(settings).and_then(|key| check_seal_key(&settings.data_dir, &key).map_err(advised));
+    match opens {
+        Ok(()) => Finding::Ok(format!(
+            "database: schema version {version}, and the seal key opens its secrets"
+        )),
+        Err(error) => Finding::Fail(format!("database: failed to {error:#}")),
     }
 }
 

@@ -327,15 +327,20 @@ pub(super) fn ca_file_refused(error: CaFileError) -> anyhow::Error {
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Arc<SqliteStore>> {
+    let seal_key = seal_key(settings)?;
+    SqliteStore::open(settings.sqlite(seal_key)).map_err(advised)
+}
+
+/// The configured one, or that of the data directory, which is made where there is no database yet.
+pub(super) fn seal_key(settings: &Settings) -> anyhow::Result<SealKey> {
     let dir = &settings.data_dir;
-    let seal_key = match &settings.seal_key {
-        Some(key) => key.clone(),
+    match &settings.seal_key {
+        Some(key) => Ok(key.clone()),
         None => {
             make_private_dir(dir)?;
-            key_file(dir)?
+            key_file(dir)
         }
-    };
-    SqliteStore::open(settings.sqlite(seal_key)).map_err(advised)
+    }
 }
 
 /// The key in the data directory; a new one only where no database is, since that could not be read by it.
@@ -357,7 +362,7 @@ fn key_file(dir: &Path) -> anyhow::Result<SealKey> {
     })
 }
 
-fn advised(error: OpenError) -> anyhow::Error {
+pub(super) fn advised(error: OpenError) -> anyhow::Error {
     match error {
         OpenError::NotWritable { .. } => with_advice(error, WRITABLE),
         OpenError::InUse { .. } => with_advice(error, "stop it, or name another directory by --data-dir"),

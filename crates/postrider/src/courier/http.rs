@@ -32,7 +32,6 @@ use super::pool::{Pool, PoolBounds, Slot};
 use super::request::{Prepared, Route, Routes};
 use super::resolve::{CachingResolver, Resolve, SystemResolver};
 use super::tls::{self, CaFileError};
-use super::turns::Turn;
 use super::wire::Wire;
 use super::{Courier, Parcel, Report};
 
@@ -103,15 +102,6 @@ impl HttpCourier {
         self.pool.max_connections()
     }
 
-    /// A connection that another request gives back, or a new one.
-    async fn connect(&self, route: &Route, timings: &mut Timings) -> Result<Lease, Failure> {
-        match self.pool.turn(&route.origin).await {
-            Turn::Connection(lease) => Ok(lease),
-            // Whoever waits may have the turn when this has ended, however it does.
-            Turn::Dial(_dialing) => self.open(route, timings).await,
-        }
-    }
-
     /// A new connection, within the connect timeout, driven by a task of its own.
     async fn open(&self, route: &Route, timings: &mut Timings) -> Result<Lease, Failure> {
         let Ok(slot) = timeout(self.dialer.timeout, self.pool.slot()).await else {
@@ -135,7 +125,7 @@ impl HttpCourier {
         let mut lease = match self.pool.take(&route.origin) {
             Some(lease) => lease,
             // Boxed, since connections are seldom made: else every request would carry the room for making one.
-            None => Box::pin(self.connect(route, &mut trip.timings)).await?,
+            None => Box::pin(self.open(route, &mut trip.timings)).await?,
         };
         let mut headers = prepared.take_headers();
         let mut repeated = false;
@@ -153,7 +143,7 @@ impl HttpCourier {
             }
             repeated = true;
             trip.connected = false;
-            lease = Box::pin(self.connect(route, &mut trip.timings)).await?;
+            lease = Box::pin(self.open(route, &mut trip.timings)).await?;
             headers = route.prepare(parcel)?.take_headers();
         }
     }

@@ -54,14 +54,6 @@ impl Lease {
         matches!(self.link, Link::H2(_))
     }
 
-    /// Waits until it can take a request; answers whether it can, or has ended meanwhile.
-    pub(super) async fn ready(&mut self) -> bool {
-        match &mut self.link {
-            Link::H1(sender) => sender.ready().await.is_ok(),
-            Link::H2(sender) => sender.ready().await.is_ok(),
-        }
-    }
-
     /// Sends a request and waits for the final status and headers. Dropping the future closes an HTTP/1.1 connection, and
     /// resets an HTTP/2 stream.
     pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {

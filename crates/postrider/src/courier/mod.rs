@@ -13,7 +13,6 @@ mod pool;
 mod request;
 pub mod resolve;
 pub mod tls;
-mod turns;
 mod wire;
 
 use std::sync::Arc;

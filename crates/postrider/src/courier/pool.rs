@@ -19,7 +19,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::lease::{Lease, Link, Origin};
-use super::turns::{Turn, Turns};
 use super::wire::Vitals;
 
 /// Bounds of the pool.
@@ -37,7 +36,6 @@ pub(super) struct Pool {
     waiting: AtomicUsize,
     reaping: AtomicBool,
     hosts: Mutex<Hosts>,
-    turns: Arc<Turns<Lease>>,
 }
 
 /// The right to have one connection open; held by the task that drives it.
@@ -84,7 +82,6 @@ impl Pool {
             waiting: AtomicUsize::new(0),
             reaping: AtomicBool::new(false),
             hosts: Mutex::default(),
-            turns: Turns::new(),
         })
     }
 
@@ -103,7 +100,12 @@ impl Pool {
             if parked.link.is_ready() && !parked.vitals.is_broken() {
                 (parked.stamp, parked.since) = (bump(next_stamp), now);
                 by_age.insert(parked.stamp, Arc::clone(origin));
-                return Some(shared(&parked.link, &parked.vitals, in_use));
+                return Some(Lease {
+                    link: Link::H2(parked.link.clone()),
+                    vitals: Arc::clone(&parked.vitals),
+                    reused: true,
+                    in_use: Some(Arc::clone(in_use)),
+                });
             }
             host.shared = None;
         }
@@ -115,37 +117,12 @@ impl Pool {
         found
     }
 
-    /// Waits until a connection to `origin` comes back, which may have carried requests, or one may be made.
-    pub(super) async fn turn(&self, origin: &Arc<Origin>) -> Turn<Lease> {
-        loop {
-            match self.turns.wait(origin).await {
-                Turn::Connection(mut lease) => {
-                    if lease.ready().await {
-                        return Turn::Connection(lease);
-                    }
-                }
-                dial @ Turn::Dial(_) => return dial,
-            }
-        }
-    }
-
     /// Keeps an HTTP/1.1 connection whose answer was read to its end, if there is room for it.
     pub(super) fn give_back(self: &Arc<Self>, origin: &Arc<Origin>, lease: Lease) {
-        let is_closed = match &lease.link {
-            Link::H1(link) => link.is_closed(),
-            Link::H2(_) => return,
-        };
-        if is_closed || lease.vitals.is_broken() || self.waiting.load(Ordering::Relaxed) > 0 {
+        let Link::H1(link) = lease.link else { return };
+        if link.is_closed() || lease.vitals.is_broken() || self.waiting.load(Ordering::Relaxed) > 0 {
             return;
         }
-        let used = Lease {
-            reused: true,
-            ..lease
-        };
-        let Some(lease) = self.turns.hand_over(origin, used) else {
-            return;
-        };
-        let Link::H1(link) = lease.link else { return };
         let mut hosts = self.hosts.lock();
         let stamp = bump(&mut hosts.next_stamp);
         let host = hosts.by_origin.entry(Arc::clone(origin)).or_default();
@@ -182,16 +159,11 @@ impl Pool {
             vitals: Arc::clone(&lease.vitals),
         };
         let host = hosts.by_origin.entry(Arc::clone(origin)).or_default();
-        let made = Shared {
-            parked,
-            in_use: Arc::clone(&in_use),
-        };
-        if let Some(replaced) = host.shared.replace(made) {
+        if let Some(replaced) = host.shared.replace(Shared { parked, in_use }) {
             hosts.by_age.remove(&replaced.parked.stamp);
         }
         hosts.by_age.insert(stamp, Arc::clone(origin));
         drop(hosts);
-        self.turns.share(origin, || shared(link, &lease.vitals, &in_use));
         self.start_reaper();
     }
 
@@ -317,16 +289,6 @@ impl Host {
             _h1: Some(parked.link),
             _h2: None,
         })
-    }
-}
-
-/// Another request's part of a connection that many use.
-fn shared(link: &http2::SendRequest<Full<Bytes>>, vitals: &Arc<Vitals>, in_use: &Arc<()>) -> Lease {
-    Lease {
-        link: Link::H2(link.clone()),
-        vitals: Arc::clone(vitals),
-        reused: true,
-        in_use: Some(Arc::clone(in_use)),
     }
 }
 

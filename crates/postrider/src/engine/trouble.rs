@@ -90,6 +90,7 @@ impl Run {
             Command::Changed(destination, reason) => {
                 if self.dispatcher.has_lane(destination) {
                     self.agree(destination);
+                    self.keep(destination, false, now);
                 }
                 if reason == Reason::Request {
                     self.dispatcher.hurry(destination, now);
@@ -98,6 +99,7 @@ impl Run {
             Command::PoliciesChanged => {
                 for destination in self.dispatcher.destinations() {
                     self.agree(destination);
+                    self.keep(destination, false, now);
                 }
             }
             Command::LimitReplays(limits) => {

@@ -186,7 +186,8 @@ impl Replayer {
         }
     }
 
-    /// Learns everything of a replay, unless it is known. Answers whether there is nothing that another try may bring.
+    /// Learns everything of a replay, unless it is known. Answers whether there is nothing that another try may bring. Of one
+    /// that is canceled and cannot be read, what it has handed over goes at the engine's own rate.
     async fn learn(&self, work: &mut Work, replay: &Replay) -> bool {
         if work.replays.contains_key(&replay.key) {
             return true;

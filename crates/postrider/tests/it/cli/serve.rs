@@ -253,3 +253,37 @@ async fn a_missing_seal_key_is_refused_and_no_other_is_made() {
     let database = std::fs::metadata(folder.path().join("data/postrider.db")).unwrap();
     assert_eq!(database.permissions().mode() & 0o777, 0o600);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_says_whether_the_seal_key_is_that_of_the_database() {
+    let folder = Folder::new();
+    let mut server = folder
+        .serve(&["serve", "--api-key", "some-key", "--data-dir", "data"])
+        .await;
+    server.signal(Signal::TERM);
+    server.ended().await;
+    let doctor = || {
+        let args = ["--api-key", "a-key-that-is-long", "--listen", "127.0.0.1:0"];
+        let ended = folder.run(&[&["doctor", "--data-dir", "data"], &args[..]].concat());
+        let found = ended.stdout.lines().find(|line| line.contains(" database: "));
+        (ended.code, found.unwrap().to_owned())
+    };
+    let (code, found) = doctor();
+    assert_eq!(code, Some(0), "{found}");
+    assert!(found.starts_with("ok    database: schema version "), "{found}");
+    assert!(found.ends_with(", and the seal key opens its secrets"), "{found}");
+    let key = folder.path().join("data/seal.key");
+    std::fs::remove_file(&key).unwrap();
+    let (code, found) = doctor();
+    assert_eq!(code, Some(1), "{found}");
+    assert!(
+        found.contains("read the seal key data/seal.key: it is missing, "),
+        "{found}"
+    );
+    assert!(!key.exists(), "it only looks");
+    std::fs::write(&key, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n").unwrap();
+    let (code, found) = doctor();
+    assert_eq!(code, Some(1), "{found}");
+    let text = "its secrets were sealed with another seal key; restore the key file of the data directory";
+    assert!(found.contains(text), "{found}");
+}

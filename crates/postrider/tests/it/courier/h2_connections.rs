@@ -87,20 +87,6 @@ async fn requests_share_one_connection() {
     assert!(!request.head.contains("\"host\""));
 }
 
-#[tokio::test]
-async fn a_burst_of_first_requests_shares_the_connections_that_are_made() {
-    let authority = Authority::root();
-    let receiver = start(&authority, |_, stream, log| answer_all(stream, log)).await;
-    let courier = trusting(&authority);
-    let burst = (0..60).map(|_| send(&courier, target(&url(&receiver))));
-    for report in futures_util::future::join_all(burst).await {
-        assert_status(&report, 200);
-    }
-    assert_eq!(receiver.log.count(), 60);
-    let connections = receiver.log.connections();
-    assert!(connections <= 32, "{connections}");
-}
-
 /// A GOAWAY frame (RFC 9113 §6.8) with code NO_ERROR.
 fn goaway(last_stream: u8) -> [u8; 17] {
     let mut frame = [0_u8; 17];

@@ -202,35 +202,3 @@ async fn open_connections_stay_bounded_over_many_hosts() {
     assert!(peak.load(Ordering::SeqCst) <= bound);
     assert!(courier.open_connections() <= bound);
 }
-
-/// Who shakes no hands: the connections that come are the dials that are made.
-#[tokio::test]
-async fn a_burst_of_requests_dials_a_host_few_times_at_once() {
-    let config = CourierConfig {
-        max_connections: Some(200),
-        connect_timeout: Duration::from_secs(1),
-        ..config()
-    };
-    let courier = HttpCourier::new(config, guard()).unwrap();
-    let receiver = Receiver::start(|mut peer| async move { peer.closed().await }).await;
-    let url = format!("https://{}/", receiver.address);
-    let burst = futures_util::future::join_all((0..70).map(|_| send(&courier, target(&url))));
-    let mut waves = Vec::new();
-    let watch = async {
-        for wave in 1..=3 {
-            let due = (32 * wave).min(70);
-            while receiver.log.connections() < due {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            waves.push(receiver.log.connections());
-        }
-    };
-    let (reports, ()) = tokio::time::timeout(PATIENCE, futures_util::future::join(burst, watch))
-        .await
-        .unwrap();
-    assert_eq!(waves, [32, 64, 70]);
-    for report in &reports {
-        assert_failed(report, ErrorKind::ConnectTimeout);
-    }
-}

@@ -6,6 +6,15 @@ use postrider_store::replay::{ReplayScope, ReplaySpec};
 use super::super::world::{Behaviour, World};
 use super::{SECOND, after, begin, config, everything, mended, move_it, runner, until_done};
 
+/// Everything that is dead.
+fn with(config: ReplayConfig, rate_per_second: u32) -> ReplaySpec {
+    ReplaySpec {
+        scope: ReplayScope::DeadLetters(everything()),
+        config,
+        rate_per_second,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_replay_uses_the_configuration_that_it_was_asked_for() {
     let world = World::new(8, config()).await;
@@ -21,12 +30,7 @@ async fn a_replay_uses_the_configuration_that_it_was_asked_for() {
     ];
     for (config, url) in table {
         let start = world.clock.now();
-        let spec = ReplaySpec {
-            scope: ReplayScope::DeadLetters(everything()),
-            config,
-            rate_per_second: 50,
-        };
-        let id = begin(&world, &runner, spec).await;
+        let id = begin(&world, &runner, with(config, 50)).await;
         until_done(&world, &id, 60 * SECOND).await;
         let urls: Vec<String> = after(world.seen(key), start)
             .into_iter()
@@ -44,12 +48,7 @@ async fn what_an_old_address_answers_does_not_touch_the_destination_of_today() {
     world.control().reset(key).await.unwrap();
     world.behave(key, Behaviour::Status(410));
     let runner = runner(&world);
-    let spec = ReplaySpec {
-        scope: ReplayScope::DeadLetters(everything()),
-        config: ReplayConfig::Original,
-        rate_per_second: 50,
-    };
-    let id = begin(&world, &runner, spec).await;
+    let id = begin(&world, &runner, with(ReplayConfig::Original, 50)).await;
     let progress = until_done(&world, &id, 60 * SECOND).await.replay.progress;
     assert_eq!(progress.failed, 20);
     let target = world.directory.target(key).unwrap();
@@ -65,12 +64,7 @@ async fn gone_from_the_address_of_today_disables_whatever_the_configuration() {
     world.behave(key, Behaviour::Status(410));
     let runner = runner(&world);
     let start = world.clock.now();
-    let spec = ReplaySpec {
-        scope: ReplayScope::DeadLetters(everything()),
-        config: ReplayConfig::Original,
-        rate_per_second: 1,
-    };
-    begin(&world, &runner, spec).await;
+    begin(&world, &runner, with(ReplayConfig::Original, 1)).await;
     tokio::time::sleep(10 * SECOND).await;
     assert!(world.directory.target(key).unwrap().disabled);
     assert_eq!(after(world.seen(key), start).len(), 1);
@@ -84,12 +78,7 @@ async fn a_context_that_cannot_be_read_is_taken_for_none() {
     world.held.corrupt_contexts();
     let runner = runner(&world);
     let start = world.clock.now();
-    let spec = ReplaySpec {
-        scope: ReplayScope::DeadLetters(everything()),
-        config: ReplayConfig::Original,
-        rate_per_second: 50,
-    };
-    let id = begin(&world, &runner, spec).await;
+    let id = begin(&world, &runner, with(ReplayConfig::Original, 50)).await;
     let progress = until_done(&world, &id, 60 * SECOND).await.replay.progress;
     assert_eq!(progress.succeeded, 20);
     let seen = after(world.seen(key), start).into_iter();
