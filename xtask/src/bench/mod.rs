@@ -32,7 +32,7 @@ pub(crate) struct BenchArgs {
     /// Only these scenarios.
     #[arg(long, value_enum)]
     only: Option<Only>,
-    /// How often each open loop of the latencies runs; more rounds see smaller differences.
+    /// How often the latencies beside each neighbourhood are measured; more rounds see smaller differences.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
 }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
         Scale {
             seconds: 10,
             latency_seconds: 20,
-            latency_rounds: 2,
+            latency_rounds: 5,
             rate: 200,
             retention_seconds: 30,
             retention_rounds: 1,

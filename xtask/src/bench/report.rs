@@ -28,7 +28,6 @@ pub(super) struct Report {
     pub(super) single: Vec<(u64, Delivered)>,
     pub(super) batch: Vec<(u64, Delivered)>,
     pub(super) drain: Vec<(u64, Delivered)>,
-    /// The first is the one that the others are compared with.
     pub(super) neighbours: Vec<Neighbours>,
     pub(super) storms: Vec<Recovered>,
     pub(super) forgetting: Option<Forgetting>,
@@ -181,8 +180,9 @@ impl Report {
         }
         writeln!(
             f,
-            "\n| healthy p99 end to end beside | ÷ beside as many events without destinations (goal < 1.1) | median of the rounds | \
-             ÷ beside nobody | median of the rounds | p99 of each round | server peak RSS MB |"
+            "\n| healthy p99 end to end beside | ÷ beside the same events without destinations, median of the rounds (goal < 1.1) | \
+             the same of all samples together | ÷ beside nobody, median of the rounds | the same of all samples together | \
+             p99 of each round | server peak RSS MB |"
         )?;
         writeln!(f, "|---|{}", "---:|".repeat(6))?;
         let compared = |wanted: fn(Beside) -> bool| {
@@ -196,8 +196,8 @@ impl Report {
         for one in self.neighbours.iter().filter(|one| one.healthy == HEALTHY) {
             write!(f, "| {} ", beside(one.beside))?;
             for base in bases.into_iter().flatten() {
-                let of_all = p99(one) / p99(base);
-                write!(f, "| {of_all:.2} | {:.2} ", median_ratio(&one.p99s, &base.p99s))?;
+                let together = p99(one) / p99(base);
+                write!(f, "| {:.2} | {together:.2} ", median_ratio(&one.p99s, &base.p99s))?;
             }
             let runs = join(&one.p99s, |p99| format!("{p99:.2}")).replace(" | ", ", ");
             writeln!(f, "| {runs} | {:.0} |", one.rss_mb)?;
