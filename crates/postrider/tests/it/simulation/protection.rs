@@ -140,6 +140,29 @@ async fn a_hold_that_somebody_ended_is_not_there_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hold_that_its_owner_shortens_is_as_short_after_a_restart() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let held = held_for_ten_minutes(&world).await;
+    let edit = |record: &mut postrider_store::record::Destination| {
+        record.retry_policy = Some(r#"{"retry_after_max":"30s"}"#.to_owned());
+        Vec::new()
+    };
+    let now = world.clock.now();
+    assert_eq!(now, START.plus(Duration::from_secs(10)));
+    world.directory.change(TENANT, "held", now, edit).await.unwrap();
+    world.control().changed(held, false);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.stop(Duration::ZERO).await;
+    world.start();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let end = START.plus(Duration::from_secs(40));
+    let view = world.control().view(held).await.unwrap();
+    assert_eq!((view.standing, view.until), (Standing::Held, Some(end)));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(world.seen(held)[4].at, end, "the first after four");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lane_of_a_deleted_destination_goes_although_it_last_failed() {
     let world = World::new(1, EngineConfig::default()).await;
     let open = world.destination("open", Behaviour::Status(500), None).await;
