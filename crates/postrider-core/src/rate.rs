@@ -41,6 +41,13 @@ impl RateLimit {
         }
     }
 
+    /// Another rate from now on. What was taken stays taken, so that no change brings a request more.
+    pub fn change(&mut self, per_second: NonZeroU32, now: Timestamp) {
+        let on_time = self.on_time(now);
+        self.interval_micros = Self::new(per_second).interval_micros;
+        self.on_time_micros = on_time.min(self.furthest(now));
+    }
+
     /// The earliest instant from `now` on at which [`RateLimit::take`] succeeds.
     #[must_use]
     pub fn next_at(&self, now: Timestamp) -> Timestamp {
@@ -65,14 +72,17 @@ impl RateLimit {
 
     /// No request moves it further ahead than this, so if it is, the clock was set back: it starts afresh.
     fn on_time(&self, now: Timestamp) -> u64 {
-        let furthest = micros(now)
-            .saturating_add(SLACK_MICROS)
-            .saturating_add(self.interval_micros);
-        if self.on_time_micros > furthest {
+        if self.on_time_micros > self.furthest(now) {
             micros(now)
         } else {
             self.on_time_micros
         }
+    }
+
+    fn furthest(&self, now: Timestamp) -> u64 {
+        micros(now)
+            .saturating_add(SLACK_MICROS)
+            .saturating_add(self.interval_micros)
     }
 }
 
@@ -113,6 +123,21 @@ mod tests {
             sent[first..].partition_point(|&at| at < end)
         };
         (0..sent.len()).map(within).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn changing_the_rate_brings_no_request_more() {
+        let mut limit = limit(10);
+        let mut sent = Vec::new();
+        for milli in 0..2_000 {
+            let per_second = 10 + u32::try_from(milli % 2).unwrap();
+            limit.change(NonZeroU32::new(per_second).unwrap(), at(milli));
+            if limit.take(at(milli)) {
+                sent.push(at(milli).as_millis());
+            }
+        }
+        assert!(most_in_a_second(&sent) <= 12, "{sent:?}");
+        assert!(sent.len() >= 20, "{sent:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Something that happens again and again, told at most once a window.
+//! Something that happens again and again, told at most once a window, and when it becomes critical.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::level::{Firing, Transition};
 use super::{Severity, Told};
 use crate::time::Timestamp;
 
-/// It is told at most once within this, and over when it did not happen for as long.
+/// It is told at most once within this unless it becomes critical, and over when it did not happen for as long.
 pub const WINDOW: Duration = Duration::from_secs(3_600);
 
 /// So many times since it was raised are critical.
@@ -41,7 +41,8 @@ impl Recurrence {
         self.0.as_ref().map(|seen| &seen.firing)
     }
 
-    /// It happened so many times more. The first time raises it; after that it is told as worse, once a window.
+    /// It happened so many times more. The first time raises it; after that it is told as worse, once a window, and when it
+    /// becomes critical.
     pub fn happened(&mut self, times: u64, now: Timestamp) -> Option<Transition> {
         let Some(seen) = &mut self.0 else {
             let firing = Firing {
@@ -56,7 +57,8 @@ impl Recurrence {
         };
         seen.count = seen.count.saturating_add(times);
         seen.last_at = now.max(seen.last_at);
-        if now.since(seen.firing.told_at) < WINDOW {
+        let becomes_critical = severity(seen.count) > seen.firing.severity;
+        if now.since(seen.firing.told_at) < WINDOW && !becomes_critical {
             return None;
         }
         seen.firing = Firing {
@@ -140,6 +142,22 @@ mod tests {
             seen(exhausted.happened(1, at(122))),
             Some((Told::Raised, 1, Warning, 122))
         );
+    }
+
+    #[test]
+    fn it_is_told_at_once_when_it_becomes_critical() {
+        use Severity::{Critical, Warning};
+        let mut exhausted = Recurrence::default();
+        assert_eq!(
+            seen(exhausted.happened(1, at(0))),
+            Some((Told::Raised, 1, Warning, 0))
+        );
+        assert_eq!(seen(exhausted.happened(98, at(1))), None);
+        assert_eq!(
+            seen(exhausted.happened(300, at(1))),
+            Some((Told::Worsened, 399, Critical, 0))
+        );
+        assert_eq!(seen(exhausted.happened(300, at(2))), None, "once");
     }
 
     #[test]

@@ -103,6 +103,18 @@ impl Opening {
         }
     }
 
+    /// A probe is out. Its deadline is of the clock of now: times before that clock was set back are forgotten.
+    fn probing(self, now: Timestamp) -> State {
+        State::HalfOpen {
+            opening: Self {
+                opened_at: self.opened_at.min(now),
+                until: self.until.min(now),
+                ..self
+            },
+            deadline: now.plus(PROBE_DEADLINE),
+        }
+    }
+
     /// Probes that will have failed when the next one does.
     pub(super) fn next_failed_probes(&self) -> u32 {
         self.failed_probes.saturating_add(u32::from(!self.hurried))
@@ -144,10 +156,7 @@ impl State {
                 | Event::Reset,
             ) => Self::Closed,
 
-            (Self::Open(opening), Event::Started) if opening.is_over(now) => Self::HalfOpen {
-                opening,
-                deadline: now.plus(PROBE_DEADLINE),
-            },
+            (Self::Open(opening), Event::Started) if opening.is_over(now) => opening.probing(now),
             (Self::Open(_), Event::Reset) => Self::Closed,
             (Self::Open(opening), Event::Hurried) => Self::Open(opening.hurry(now)),
             // What was sent before it opened comes back now: it changes nothing.
@@ -173,10 +182,7 @@ impl State {
             // Its time is over, so the next one may go.
             (Self::HalfOpen { opening, .. }, Event::ProbeReturned) => Self::Open(opening),
             // Another one goes out for a probe that is lost.
-            (Self::HalfOpen { opening, .. }, Event::Started) => Self::HalfOpen {
-                opening,
-                deadline: now.plus(PROBE_DEADLINE),
-            },
+            (Self::HalfOpen { opening, .. }, Event::Started) => opening.probing(now),
             (state @ Self::HalfOpen { .. }, Event::Tripped { .. } | Event::Hurried) => state,
         }
     }

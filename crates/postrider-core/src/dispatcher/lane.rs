@@ -108,6 +108,19 @@ impl Limit {
         }
     }
 
+    /// As wanted from now on; another rate goes on where this one is.
+    pub(super) fn changed(
+        known: Option<Self>,
+        per_second: Option<NonZeroU32>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let per_second = per_second?;
+        let mut limit = known.unwrap_or_else(|| Self::new(per_second));
+        limit.per_second = per_second;
+        limit.state.change(per_second, now);
+        Some(limit)
+    }
+
     pub(super) fn next_at(&self, now: Timestamp) -> Timestamp {
         self.state.next_at(now)
     }
@@ -210,12 +223,10 @@ impl<P: Payload> Lane<P> {
             Gate::Open(until) => return Some(Blocked::Breaker(until)),
             Gate::Probing => return Some(Blocked::Probe),
             // What is still out when a probe may go was sent before the breaker opened: wait for it, unless it is lost.
-            Gate::Probe if self.in_flight > 0 && !self.breaker.is_probe_overdue(now) => {
-                return Some(Blocked::Window);
-            }
+            Gate::Probe if self.in_flight > 0 && !self.has_lost_some(now) => return Some(Blocked::Window),
             Gate::Closed | Gate::Probe => {}
         }
-        if self.in_flight >= self.window.size().min(limit) {
+        if self.in_flight >= self.window.size().min(limit) && !self.has_lost_some(now) {
             return Some(Blocked::Window);
         }
         if self.next_due(now).is_none_or(|due| due > now) {
@@ -223,6 +234,20 @@ impl<P: Payload> Lane<P> {
         }
         let next = self.rate.as_ref().map(|limit| limit.next_at(now));
         next.filter(|at| *at > now).map(Blocked::Rate)
+    }
+
+    /// Whether requests are out of which nothing will be heard: the probe, or what was sent before the breaker opened.
+    fn has_lost_some(&self, now: Timestamp) -> bool {
+        self.in_flight > 0 && self.breaker.gate(now) == Gate::Probe && self.breaker.is_probe_overdue(now)
+    }
+
+    /// Times of before the clock was set back hold up nothing for as long as that.
+    pub(super) fn set_back(&mut self, read_at: Timestamp, now: Timestamp) {
+        self.bound_hold(now);
+        self.used_at = self.used_at.min(now);
+        if let Rest::InStore { not_before, .. } = &mut self.rest {
+            *not_before = read_at.min(*not_before);
+        }
     }
 
     /// When the next delivery in memory may start, as far as its own time and the rate of replays decide.
@@ -352,6 +377,10 @@ impl<P: Payload> Lane<P> {
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
         owned.in_flight = true;
+        if self.has_lost_some(now) {
+            // It may come back after all, but it is not waited for.
+            self.in_flight = 0;
+        }
         self.in_flight += 1;
         self.breaker.started(now);
         if let Some(limit) = &mut self.rate {

@@ -14,6 +14,7 @@ mod action;
 mod config;
 mod ending;
 mod lane;
+mod limits;
 mod protection;
 mod queue;
 mod tenants;
@@ -31,7 +32,7 @@ pub use self::queue::Payload;
 use self::queue::Waiting;
 pub use self::tenants::Share;
 use self::tenants::{Tenants, Turns};
-pub use self::view::{Census, LaneView, Rank, Standing};
+pub use self::view::{Census, Full, LaneView, Rank, Standing};
 use crate::breaker::Change;
 use crate::delivery::{DelayCause, PendingDelivery};
 use crate::id::{DeliveryKey, DestinationKey, TenantKey};
@@ -46,6 +47,8 @@ const PAYLOAD_HORIZON: Duration = Duration::from_secs(30);
 const REFILL_PAUSE: Duration = Duration::from_secs(1);
 /// A read that brought nothing new is repeated after this: its snapshot was older than what memory already had.
 const USELESS_READ_PAUSE: Duration = Duration::from_millis(50);
+/// The clock was set back when it shows so much less than before, and not merely corrected.
+const CLOCK_SET_BACK: Duration = Duration::from_secs(60);
 /// A lane with nothing in it is forgotten after this.
 const LANE_IDLE: Duration = Duration::from_secs(600);
 
@@ -68,6 +71,8 @@ pub struct Dispatcher<P> {
     queued: usize,
     payload_bytes: usize,
     swept_at: Timestamp,
+    /// When it was asked last.
+    asked_at: Timestamp,
 }
 
 impl<P: Payload> Dispatcher<P> {
@@ -89,6 +94,7 @@ impl<P: Payload> Dispatcher<P> {
             queued: 0,
             payload_bytes: 0,
             swept_at: Timestamp::EPOCH,
+            asked_at: Timestamp::EPOCH,
         }
     }
 
@@ -211,7 +217,8 @@ impl<P: Payload> Dispatcher<P> {
         let in_flight = lane.in_flight;
         lane.in_flight = in_flight.saturating_sub(1);
         self.busy -= usize::from(in_flight == 1);
-        self.in_flight = self.in_flight.saturating_sub(1);
+        // One that was written off comes back after all.
+        self.in_flight -= usize::from(in_flight > 0);
         let owned = lane.owned.entry(key).or_default();
         // Somebody asked for it meanwhile: that replaces what the policy planned, as soon as this result is committed.
         let again = finished
@@ -295,8 +302,7 @@ impl<P: Payload> Dispatcher<P> {
         let low_water = self.lane_capacity().div_ceil(4);
         let limit = self.lane_limit();
         while let Some(destination) = self.next_listed() {
-            let full =
-                self.in_flight >= self.config.max_in_flight || self.unsettled >= self.config.max_unsettled;
+            let is_full = self.full().is_some();
             let Some(lane) = self.lanes.get_mut(&destination) else {
                 continue;
             };
@@ -330,12 +336,13 @@ impl<P: Payload> Dispatcher<P> {
                 continue;
             };
             match blocked {
-                None if full => {
+                None if is_full => {
                     lane.listed = true;
                     self.ready.push_front(tenant, destination);
                     return None;
                 }
                 None => {
+                    let was_out = lane.in_flight;
                     let Some((waiting, waited_for)) = lane.start(now) else {
                         continue;
                     };
@@ -343,8 +350,9 @@ impl<P: Payload> Dispatcher<P> {
                     self.ready.push_back(tenant, destination);
                     self.ready.served(tenant, self.tenants.weight(tenant));
                     self.tenants.take(tenant, now);
-                    self.busy += usize::from(lane.in_flight == 1);
-                    self.in_flight += 1;
+                    self.busy += usize::from(was_out == 0);
+                    // Less than one more when some were lost.
+                    self.in_flight = self.in_flight + lane.in_flight as usize - was_out as usize;
                     self.queued -= 1;
                     self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
                     self.offer(tenant, Some(destination), now);
@@ -453,16 +461,6 @@ impl<P: Payload> Dispatcher<P> {
         }
     }
 
-    /// Requests that one lane may have out. While slots are plentiful only its window counts; beyond half of them the
-    /// lanes share evenly, so that slow destinations cannot take the slots of others.
-    fn lane_limit(&self) -> u32 {
-        if self.in_flight * 2 < self.config.max_in_flight {
-            return u32::MAX;
-        }
-        let share = self.config.max_in_flight / self.busy.max(1);
-        u32::try_from(share.max(1)).unwrap_or(u32::MAX)
-    }
-
     fn list(&mut self, destination: DestinationKey) {
         if let Some(lane) = self.lanes.get_mut(&destination)
             && !lane.listed
@@ -484,6 +482,9 @@ impl<P: Payload> Dispatcher<P> {
     }
 
     fn wake(&mut self, now: Timestamp) {
+        if std::mem::replace(&mut self.asked_at, now).since(now) > CLOCK_SET_BACK {
+            self.set_back(now);
+        }
         while let Some((at, destination)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, destination));
             if let Some(lane) = self.lanes.get_mut(&destination) {

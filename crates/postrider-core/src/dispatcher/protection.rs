@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Dispatcher;
 use super::lane::{DEFAULT_REPLAY_RATE, Lane, Limit};
 use super::queue::Payload;
 use super::tenants::Share;
-use super::view::{LaneView, Rank, TenantLimit};
+use super::view::{LaneView, Rank, Shared};
+use super::{Dispatcher, REFILL_PAUSE};
 use crate::breaker::{Breaker, BreakerSnapshot, Change};
 use crate::id::{DestinationKey, TenantKey};
 use crate::streak::{Notice, Streak};
@@ -179,7 +179,7 @@ impl<P: Payload> Dispatcher<P> {
 
     /// What the destination's owner wants from now on.
     pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
-        self.tenants.set(terms.tenant, terms.share);
+        self.tenants.set(terms.tenant, terms.share, now);
         if let Some(lane) = self.lanes.get_mut(&destination) {
             let held = lane.hold_until;
             lane.longest_hold = terms.longest_hold;
@@ -204,9 +204,23 @@ impl<P: Payload> Dispatcher<P> {
         lane.patience = terms.patience;
         lane.longest_hold = terms.longest_hold;
         if known.rate_limit != terms.rate_limit {
-            lane.rate = terms.rate_limit.map(Limit::new);
+            lane.rate = Limit::changed(lane.rate.take(), terms.rate_limit, now);
         }
         self.list(destination);
+    }
+
+    /// The clock was set back: whatever sleeps until a time of before is looked at now.
+    pub(super) fn set_back(&mut self, now: Timestamp) {
+        self.swept_at = self.swept_at.min(now);
+        for destination in self.destinations() {
+            if let Some(lane) = self.lanes.get_mut(&destination) {
+                lane.set_back(now.plus(REFILL_PAUSE), now);
+            }
+            self.list(destination);
+        }
+        for tenant in self.tenants.asleep() {
+            self.offer(tenant, None, now);
+        }
     }
 
     /// Whether anything is known of this destination.
@@ -234,24 +248,24 @@ impl<P: Payload> Dispatcher<P> {
     #[must_use]
     pub fn view(&self, destination: DestinationKey, now: Timestamp) -> LaneView {
         let config = &self.config;
+        let shared = Shared {
+            tenant_rate: None,
+            tenant_blocked_until: None,
+            lane_limit: self.lane_limit(),
+            full: self.full(),
+        };
         match self.lanes.get(&destination) {
             Some(lane) => {
-                let tenant = TenantLimit {
-                    per_second: self.tenants.rate_limit(lane.tenant),
-                    blocked_until: self.tenants.blocked(lane.tenant, destination, now),
+                let shared = Shared {
+                    tenant_rate: self.tenants.rate_limit(lane.tenant),
+                    tenant_blocked_until: self.tenants.blocked(lane.tenant, destination, now),
+                    ..shared
                 };
-                LaneView::of(destination, lane, tenant, self.lane_limit(), config, now)
+                LaneView::of(destination, lane, shared, config, now)
             }
             None => {
                 let idle = super::Lane::<P>::new(destination, &config.window, now);
-                LaneView::of(
-                    destination,
-                    &idle,
-                    TenantLimit::default(),
-                    self.lane_limit(),
-                    config,
-                    now,
-                )
+                LaneView::of(destination, &idle, shared, config, now)
             }
         }
     }

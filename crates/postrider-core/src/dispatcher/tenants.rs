@@ -117,7 +117,7 @@ pub(super) struct Tenants {
 
 impl Tenants {
     /// A tenant's share from now on.
-    pub(super) fn set(&mut self, tenant: TenantKey, share: Share) {
+    pub(super) fn set(&mut self, tenant: TenantKey, share: Share, now: Timestamp) {
         let known = self
             .known
             .get(&tenant)
@@ -133,7 +133,7 @@ impl Tenants {
             wake_at: None,
         });
         known.share = share;
-        known.limit = share.rate_limit.map(Limit::new);
+        known.limit = Limit::changed(known.limit.take(), share.rate_limit, now);
     }
 
     pub(super) fn weight(&self, tenant: TenantKey) -> u32 {
@@ -209,6 +209,11 @@ impl Tenants {
         }
         known.offered = known.waiting.pop_front();
         known.offered
+    }
+
+    /// Tenants whose limit somebody waits for.
+    pub(super) fn asleep(&self) -> Vec<TenantKey> {
+        self.timers.iter().map(|(_, tenant)| *tenant).collect()
     }
 
     /// When the next tenant's limit allows a request that somebody waits for.

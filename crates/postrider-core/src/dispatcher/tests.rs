@@ -12,6 +12,8 @@ use crate::window::WindowConfig;
 
 #[path = "ending_tests.rs"]
 mod ending;
+#[path = "limits_tests.rs"]
+mod limits;
 #[path = "protection_tests.rs"]
 mod protection;
 #[path = "recovery_tests.rs"]

@@ -33,14 +33,29 @@ words! {
         Disabled = 7 => "disabled",
         /// Nothing is due but deliveries of replays, and these are paused.
         ReplaysPaused = 8 => "replays_paused",
+        /// Something is due, and this server has no room for it: it is at its own limit.
+        AtCapacity = 9 => "at_capacity",
     }
 }
 
-/// What a lane has to know of its tenant's limit.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TenantLimit {
-    pub(super) per_second: Option<NonZeroU32>,
-    pub(super) blocked_until: Option<Timestamp>,
+/// What this server has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// So many requests are out, over all destinations.
+    Requests(usize),
+    /// So many results are not committed.
+    Results(usize),
+}
+
+/// What a lane shares with others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shared {
+    /// Requests per second of its tenant.
+    pub(super) tenant_rate: Option<NonZeroU32>,
+    pub(super) tenant_blocked_until: Option<Timestamp>,
+    /// Requests that one lane may have out.
+    pub(super) lane_limit: u32,
+    pub(super) full: Option<Full>,
 }
 
 /// A destination's lane at one moment.
@@ -62,6 +77,10 @@ pub struct LaneView {
     pub window: u32,
     /// The most that [`LaneView::window`] can grow to.
     pub ceiling: u32,
+    /// Its share of the requests that may be out over all destinations, where that is less than its window.
+    pub share: Option<u32>,
+    /// What this server has no room for, whatever the destination.
+    pub full: Option<Full>,
     /// The latency that is taken for normal.
     pub baseline: Option<Duration>,
     /// Requests per second that its owner allows.
@@ -94,15 +113,15 @@ impl LaneView {
     pub(super) fn of<P: Payload>(
         destination: DestinationKey,
         lane: &Lane<P>,
-        tenant: TenantLimit,
-        limit: u32,
+        shared: Shared,
         config: &DispatcherConfig,
         now: Timestamp,
     ) -> Self {
         let next_due_at = lane.queue.next_due();
         let breaker = lane.breaker.state(now);
-        let blocked = lane.blocked(limit, now);
-        let of_tenant = tenant.blocked_until.filter(|_| blocked.is_none());
+        let Shared { lane_limit, full, .. } = shared;
+        let blocked = lane.blocked(lane_limit, now);
+        let of_tenant = shared.tenant_blocked_until.filter(|_| blocked.is_none());
         let (standing, until) = match blocked.or(of_tenant.map(Blocked::Tenant)) {
             Some(Blocked::Paused) => (Standing::Disabled, None),
             Some(Blocked::Hold(until)) => (Standing::Held, Some(until)),
@@ -113,6 +132,7 @@ impl LaneView {
             Some(Blocked::Rate(at) | Blocked::Tenant(at)) => (Standing::RateLimited, Some(at)),
             Some(Blocked::Idle) if lane.stops_replays(now) => (Standing::ReplaysPaused, None),
             Some(Blocked::Idle) => (Standing::Idle, lane.next_due(now)),
+            None if full.is_some() => (Standing::AtCapacity, None),
             None if breaker == BreakerState::HalfOpen => (Standing::Probing, None),
             None => (Standing::Flowing, None),
         };
@@ -125,9 +145,11 @@ impl LaneView {
             hold_until: lane.hold_until.filter(|until| *until > now),
             window: lane.window.size(),
             ceiling: config.window.ceiling,
+            share: Some(lane_limit).filter(|limit| *limit < lane.window.size()),
+            full,
             baseline: lane.window.baseline(),
             rate: lane.rate.map(|limit| limit.per_second),
-            tenant_rate: tenant.per_second,
+            tenant_rate: shared.tenant_rate,
             waits_for_tenant: of_tenant.is_some(),
             replays_stopped: lane.replay_rate().is_none(),
             in_flight: lane.in_flight,
@@ -194,6 +216,11 @@ impl LaneView {
                 until(),
                 self.rate.map_or(0, NonZeroU32::get)
             ),
+            Standing::WindowFull if let Some(share) = self.share => format!(
+                "{} requests are out, the destination's share ({share}) of all that may be out at once; the next one goes out when \
+                 one of them is answered.",
+                self.in_flight
+            ),
             Standing::WindowFull => format!(
                 "{} of {} requests are out; the next one goes out when one of them is answered.",
                 self.in_flight,
@@ -208,6 +235,15 @@ impl LaneView {
                 "Nothing is due but deliveries of replays, and all replays of the destination are paused."
                     .to_owned()
             }
+            Standing::AtCapacity => match self.full {
+                Some(Full::Results(most)) => format!(
+                    "Nothing is sent by this server, because {most} results are not written yet; see its health and the disk."
+                ),
+                Some(Full::Requests(most)) => format!(
+                    "All {most} requests that this server may have out are out; the next one goes out when one of them is answered."
+                ),
+                None => "This server had no room for another request.".to_owned(),
+            },
             Standing::Flowing => "Deliveries flow.".to_owned(),
         }
     }

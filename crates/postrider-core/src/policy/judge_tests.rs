@@ -160,12 +160,39 @@ fn retry_after_is_honoured_longer_and_shorter_than_the_backoff() {
         (429, Duration::from_secs(86_400), HOUR),
         (429, Duration::MAX, HOUR),
     ];
+    let mut tenth = case(10, 0);
+    tenth.progress.last_delay = Duration::from_secs(256);
     for (code, asked, delay) in table {
-        let plan = retry(plain().judge(&case(10, 0), &asking(code, asked), START));
+        let plan = retry(plain().judge(&tenth, &asking(code, asked), START));
         assert_eq!(
             (plan.delay, plan.due_at, plan.tier, plan.cause),
             (delay, START.plus(delay), Tier::Backoff, DelayCause::RetryAfter),
             "{code} {asked:?}"
+        );
+    }
+}
+
+#[test]
+fn now_is_believed_once_in_a_row() {
+    let [at_once, half, second] = [0, 500, 1_000].map(millis);
+    let six = Duration::from_secs(6);
+    // Scheduled attempts, the delay before the last one, the status, what is asked for, what it gets.
+    let table = [
+        (1, at_once, 429, at_once, at_once, DelayCause::RetryAfter),
+        (2, at_once, 429, at_once, six, DelayCause::RateLimited),
+        (2, half, 429, half, six, DelayCause::RateLimited),
+        (2, at_once, 503, at_once, six / 3, DelayCause::Backoff),
+        (2, at_once, 429, second, second, DelayCause::RetryAfter),
+        (2, six, 429, at_once, at_once, DelayCause::RetryAfter),
+    ];
+    for (scheduled, last_delay, code, asked, delay, cause) in table {
+        let mut case = case(scheduled, 0);
+        case.progress.last_delay = last_delay;
+        let plan = retry(plain().judge(&case, &asking(code, asked), START));
+        assert_eq!(
+            (plan.delay, plan.cause),
+            (delay, cause),
+            "{scheduled} {last_delay:?} {code} {asked:?}"
         );
     }
 }

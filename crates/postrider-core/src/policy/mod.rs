@@ -49,6 +49,9 @@ use crate::id::DeliveryKey;
 use crate::outcome::{Answer, Category, ErrorKind, Outcome};
 use crate::time::Timestamp;
 
+/// A `Retry-After` below this says "now".
+const HURRY: Duration = Duration::from_secs(1);
+
 /// A failure of our own is repeated first after up to this long, then twice as long, and so on.
 const OWN_FAULT_BASE: Duration = Duration::from_secs(1);
 /// The longest delay after a failure of our own.
@@ -267,10 +270,13 @@ impl RetryPolicy {
 
     fn scheduled(&self, progress: &Progress, outcome: &Outcome, now: Timestamp) -> Retry {
         let (tier, spread) = self.spread(progress, now.since(progress.window_start));
+        // "Now" is believed once: if the attempt after it is answered by another one, the schedule stands.
+        let was_hurried = progress.scheduled > 1 && progress.last_delay < HURRY;
         if let Outcome::Answered(Answer {
             retry_after: Some(asked),
             ..
         }) = outcome
+            && !(was_hurried && *asked < HURRY)
         {
             let delay = *asked.min(&self.retry_after_max);
             return Retry {

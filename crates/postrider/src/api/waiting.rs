@@ -89,7 +89,7 @@ impl Stop {
             Standing::Open | Standing::Probing => Some(WaitCause::Breaker),
             Standing::RateLimited => Some(WaitCause::RateLimit),
             Standing::WindowFull => Some(WaitCause::Window),
-            Standing::Idle | Standing::Flowing | Standing::ReplaysPaused => None,
+            Standing::Idle | Standing::Flowing | Standing::ReplaysPaused | Standing::AtCapacity => None,
         };
         Self {
             all: waiting_for.map(|waiting_for| WaitingAnswer {

@@ -29,7 +29,12 @@ impl Run {
         match &learned.change {
             Change::None => {}
             Change::Opened { reason, until } => {
-                tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");
+                let view = self.dispatcher.view(destination, now);
+                if view.opening.is_some_and(|opening| opening.failed_probes > 0) {
+                    tracing::info!(destination = %self.name(destination), reason, %until, "circuit breaker stays open: a probe failed");
+                } else {
+                    tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");
+                }
                 let opened = What::BreakerOpened(reason.clone());
                 self.parts.notices.send(destination, opened);
                 self.count_opened(destination, now);

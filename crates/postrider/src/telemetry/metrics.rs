@@ -653,8 +653,8 @@ mod tests {
             .show(Some((census, vec![("des_7".to_owned(), view)])));
         let text = scrape(&metrics);
         for line in [
-            r#"postrider_breaker_opened_total{reason="misconfigured"} 1"#,
-            r#"postrider_breaker_opened_total{reason="failures"} 0"#,
+            r#"postrider_breaker_opened_total{trigger="misconfigured"} 1"#,
+            r#"postrider_breaker_opened_total{trigger="failures"} 0"#,
             r#"postrider_breaker_closed_total{reason="probe"} 1"#,
             r#"postrider_breaker_closed_total{reason="request"} 0"#,
             r#"postrider_deliveries_delayed_total{cause="hold"} 1"#,

@@ -60,7 +60,7 @@ impl ProtectionMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         // Series that exist from the start let a rate over them see the first increase.
         for kind in OpenKind::ALL {
-            drop(self.opened.get_or_create(&[("reason", kind.as_str())]));
+            drop(self.opened.get_or_create(&[("trigger", kind.as_str())]));
         }
         for closed in [Closed::ByProbe, Closed::OnRequest] {
             drop(self.closed.get_or_create(&[("reason", closed.as_str())]));
@@ -88,7 +88,7 @@ impl ProtectionMetrics {
 
     /// A breaker opened.
     pub fn opened(&self, trigger: OpenKind) {
-        self.opened.get_or_create(&[("reason", trigger.as_str())]).inc();
+        self.opened.get_or_create(&[("trigger", trigger.as_str())]).inc();
     }
 
     /// A breaker closed.

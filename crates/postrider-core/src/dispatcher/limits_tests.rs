@@ -1,0 +1,292 @@
+//! Limits of this server, clocks that are set back, answers that never come, and what people are told.
+
+use super::*;
+use crate::breaker::{BreakerSnapshot, OpenKind, Reason};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Deliveries of destination 1 that have been due for two days.
+fn overdue(keys: std::ops::Range<i64>) -> Dispatcher<Bytes> {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig::default());
+    for key in keys {
+        dispatcher.accepted(pending(key, 1, START.minus(2 * DAY)), None, START);
+    }
+    dispatcher
+}
+
+/// Five failures in a row; until when the breaker is open.
+fn opened(dispatcher: &mut Dispatcher<Bytes>) -> Timestamp {
+    for _ in 0..5 {
+        let delivery = started(dispatcher.next_action(START)).unwrap();
+        dispatcher.finished(answered(delivery, 500), START);
+    }
+    assert!(dispatcher.next_action(START).is_none());
+    dispatcher.view(DestinationKey(1), START).until.unwrap()
+}
+
+#[test]
+fn an_open_breaker_does_not_wait_for_the_clock_that_was_set_back() {
+    let mut dispatcher = overdue(0..8);
+    let until = opened(&mut dispatcher);
+    assert!(
+        dispatcher
+            .next_action(START.minus(Duration::from_secs(60)))
+            .is_none()
+    );
+    assert_eq!(
+        dispatcher.poll_timeout().map(|(at, _)| at),
+        Some(until),
+        "a correction"
+    );
+    let before = START.minus(DAY);
+    assert!(started(dispatcher.next_action(before)).is_some());
+    let next = dispatcher.next_action(before);
+    assert!(next.is_none(), "one probe: {next:?}");
+}
+
+#[test]
+fn a_hold_is_no_longer_than_allowed_when_the_clock_is_set_back() {
+    let mut dispatcher = overdue(0..8);
+    let hour = Terms {
+        longest_hold: Some(Duration::from_secs(3_600)),
+        ..Terms::default()
+    };
+    dispatcher.agree(DestinationKey(1), hour, START);
+    let delivery = started(dispatcher.next_action(START)).unwrap();
+    let limited = Finished {
+        hold_until: Some(at(60_000)),
+        ..answered(delivery, 429)
+    };
+    dispatcher.finished(limited, START);
+    assert!(dispatcher.next_action(START).is_none());
+    let before = START.minus(DAY);
+    assert!(dispatcher.next_action(before).is_none());
+    let end = before.plus(Duration::from_secs(3_600));
+    assert_eq!(dispatcher.poll_timeout().map(|(at, _)| at), Some(end));
+    assert!(started(dispatcher.next_action(end)).is_some());
+}
+
+#[test]
+fn a_tenants_limit_starts_afresh_when_the_clock_is_set_back() {
+    let mut dispatcher = overdue(0..8);
+    let one = Terms {
+        tenant: TenantKey(1),
+        share: Share {
+            rate_limit: NonZeroU32::new(1),
+            ..Share::default()
+        },
+        ..Terms::default()
+    };
+    dispatcher.agree(DestinationKey(1), one, START);
+    assert!(started(dispatcher.next_action(START)).is_some());
+    assert!(dispatcher.next_action(START).is_none());
+    let before = START.minus(DAY);
+    assert!(started(dispatcher.next_action(before)).is_some());
+    assert!(dispatcher.next_action(before).is_none());
+}
+
+#[test]
+fn a_read_that_failed_is_repeated_soon_when_the_clock_is_set_back() {
+    let mut dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig::default());
+    dispatcher.spilled(DestinationKey(1), START);
+    assert!(matches!(
+        dispatcher.next_action(START),
+        Some(Action::Refill { .. })
+    ));
+    dispatcher.refill_failed(DestinationKey(1), START);
+    assert!(dispatcher.next_action(START).is_none());
+    let before = START.minus(DAY);
+    assert!(dispatcher.next_action(before).is_none());
+    let again = before.plus(Duration::from_secs(1));
+    assert_eq!(dispatcher.poll_timeout().map(|(at, _)| at), Some(again));
+    assert!(matches!(
+        dispatcher.next_action(again),
+        Some(Action::Refill { .. })
+    ));
+}
+
+#[test]
+fn a_probe_that_never_answers_is_followed_by_another_after_two_minutes() {
+    let mut dispatcher = overdue(0..12);
+    let until = opened(&mut dispatcher);
+    let lost = started(dispatcher.next_action(until)).unwrap();
+    assert!(dispatcher.next_action(until).is_none());
+    let deadline = until.plus(Duration::from_secs(120));
+    assert_eq!(dispatcher.poll_timeout().map(|(at, _)| at), Some(deadline));
+    let probe = started(dispatcher.next_action(deadline)).unwrap();
+    assert!(dispatcher.next_action(deadline).is_none(), "one at a time");
+    assert_eq!(dispatcher.load().in_flight, 1, "nothing is heard of the lost one");
+    let learned = dispatcher.finished(answered(probe, 200), deadline);
+    assert_eq!(learned.change, Change::Closed);
+    let next = started(dispatcher.next_action(deadline)).unwrap();
+    dispatcher.finished(answered(next, 200), deadline);
+    let last = started(dispatcher.next_action(deadline)).unwrap();
+    // It comes back after all.
+    dispatcher.finished(answered(lost, 200), deadline);
+    dispatcher.finished(answered(last, 200), deadline);
+    assert_eq!(dispatcher.load().in_flight, 0);
+}
+
+/// Destinations 1 to `lanes` with four deliveries each, as far as they start.
+fn crowd(config: DispatcherConfig, lanes: i64) -> (Dispatcher<Bytes>, Vec<PendingDelivery>) {
+    let mut dispatcher = Dispatcher::new(config);
+    for key in 0..4 * lanes {
+        dispatcher.accepted(pending(key, 1 + key % lanes, START), None, START);
+    }
+    let out = std::iter::from_fn(|| started(dispatcher.next_action(START))).collect();
+    (dispatcher, out)
+}
+
+#[test]
+fn a_server_at_its_limit_says_so() {
+    let told = |dispatcher: &Dispatcher<Bytes>, destination| {
+        let view = dispatcher.view(DestinationKey(destination), START);
+        (view.standing, view.explanation())
+    };
+    let (dispatcher, out) = crowd(small(), 9);
+    assert_eq!(out.len(), 8);
+    let text = "All 8 requests that this server may have out are out; the next one goes out when one of them is answered.";
+    assert_eq!(told(&dispatcher, 9), (Standing::AtCapacity, text.to_owned()));
+    let narrow = DispatcherConfig {
+        max_unsettled: 3,
+        ..small()
+    };
+    let (mut dispatcher, out) = crowd(narrow, 1);
+    assert_eq!(out.len(), 4);
+    for delivery in out.into_iter().take(3) {
+        dispatcher.finished(answered(delivery, 500), START);
+    }
+    dispatcher.accepted(pending(100, 1, START), None, START);
+    let text =
+        "Nothing is sent by this server, because 3 results are not written yet; see its health and the disk.";
+    assert_eq!(told(&dispatcher, 1), (Standing::AtCapacity, text.to_owned()));
+}
+
+#[test]
+fn a_lane_that_has_its_share_says_so() {
+    let (dispatcher, out) = crowd(small(), 4);
+    assert_eq!(out.len(), 8, "two of each");
+    let view = dispatcher.view(DestinationKey(1), START);
+    assert_eq!((view.standing, view.share), (Standing::WindowFull, Some(2)));
+    assert_eq!(
+        view.explanation(),
+        "2 requests are out, the destination's share (2) of all that may be out at once; the next one goes out when one of them \
+         is answered."
+    );
+}
+
+/// A lane that does this, until five seconds after the start where that is said.
+fn doing(standing: Standing, has_end: bool) -> LaneView {
+    let dispatcher = Dispatcher::<Bytes>::new(DispatcherConfig::default());
+    LaneView {
+        standing,
+        until: has_end.then(|| at(5_000)),
+        ..dispatcher.view(DestinationKey(1), START)
+    }
+}
+
+fn assert_sentences(table: impl IntoIterator<Item = (LaneView, &'static str)>) {
+    for (view, sentence) in table {
+        assert_eq!(view.explanation(), sentence);
+    }
+}
+
+#[test]
+fn each_standing_has_a_sentence_that_says_why() {
+    let waiting = LaneView {
+        more_in_store: true,
+        ..doing(Standing::Idle, false)
+    };
+    let full = LaneView {
+        in_flight: 4,
+        ..doing(Standing::WindowFull, false)
+    };
+    let limited = LaneView {
+        rate: NonZeroU32::new(10),
+        ..doing(Standing::RateLimited, true)
+    };
+    let of_tenant = LaneView {
+        tenant_rate: NonZeroU32::new(20),
+        waits_for_tenant: true,
+        ..doing(Standing::RateLimited, true)
+    };
+    assert_sentences([
+        (doing(Standing::Idle, false), "Nothing waits."),
+        (
+            doing(Standing::Idle, true),
+            "Nothing is due; the next delivery is due at 2023-11-14T22:13:25.000Z.",
+        ),
+        (waiting, "Nothing in memory is due; the store is read next."),
+        (doing(Standing::Flowing, false), "Deliveries flow."),
+        (
+            full,
+            "4 of 4 requests are out; the next one goes out when one of them is answered.",
+        ),
+        (
+            limited,
+            "The next request goes out at 2023-11-14T22:13:25.000Z, because the destination allows 10 a second.",
+        ),
+        (
+            of_tenant,
+            "The next request goes out at 2023-11-14T22:13:25.000Z or later, because all destinations of the tenant together get \
+             20 a second.",
+        ),
+        (
+            doing(Standing::Held, true),
+            "Nothing is sent before 2023-11-14T22:13:25.000Z, because the receiver asked for a pause.",
+        ),
+        (
+            doing(Standing::Disabled, false),
+            "Nothing is sent, because the destination is disabled.",
+        ),
+        (
+            doing(Standing::ReplaysPaused, false),
+            "Nothing is due but deliveries of replays, and all replays of the destination are paused.",
+        ),
+    ]);
+}
+
+#[test]
+fn an_open_breaker_says_why_and_what_comes_next() {
+    let tripped = |standing, has_end, in_flight| LaneView {
+        opening: Some(BreakerSnapshot {
+            reason: Reason {
+                kind: OpenKind::Failures,
+                text: "the last 5 attempts failed".to_owned(),
+            },
+            failing_since: START,
+            opened_at: START,
+            until: at(5_000),
+            failed_probes: 0,
+        }),
+        in_flight,
+        ..doing(standing, has_end)
+    };
+    let impatient = LaneView {
+        gives_up_at: Some(at(6_000)),
+        ..tripped(Standing::Open, true, 0)
+    };
+    assert_sentences([
+        (
+            tripped(Standing::Open, true, 0),
+            "Nothing is sent before 2023-11-14T22:13:25.000Z, when one request goes out as a probe: the circuit breaker is open, \
+             because the last 5 attempts failed.",
+        ),
+        (
+            impatient,
+            "Nothing is sent before 2023-11-14T22:13:25.000Z, when one request goes out as a probe: the circuit breaker is open, \
+             because the last 5 attempts failed. From 2023-11-14T22:13:26.000Z on, deliveries that are due meanwhile become dead \
+             letters.",
+        ),
+        (
+            tripped(Standing::Probing, false, 0),
+            "The next request is a probe, and the others wait for its answer: the circuit breaker had opened, because the last 5 \
+             attempts failed.",
+        ),
+        (
+            tripped(Standing::Probing, false, 1),
+            "One request is out as a probe, and the others wait for its answer: the circuit breaker had opened, because the last \
+             5 attempts failed.",
+        ),
+    ]);
+}
