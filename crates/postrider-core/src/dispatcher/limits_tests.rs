@@ -197,6 +197,10 @@ fn each_standing_has_a_sentence_that_says_why() {
         more_in_store: true,
         ..doing(Standing::Idle, false)
     };
+    let out = LaneView {
+        in_flight: 1,
+        ..doing(Standing::Idle, false)
+    };
     let full = LaneView {
         in_flight: 4,
         ..doing(Standing::WindowFull, false)
@@ -212,6 +216,7 @@ fn each_standing_has_a_sentence_that_says_why() {
     };
     assert_sentences([
         (doing(Standing::Idle, false), "Nothing waits."),
+        (out, "Nothing waits. Requests that are out: 1."),
         (
             doing(Standing::Idle, true),
             "Nothing is due; the next delivery is due at 2023-11-14T22:13:25.000Z.",

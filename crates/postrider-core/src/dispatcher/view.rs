@@ -229,6 +229,9 @@ impl LaneView {
             Standing::Idle => match self.until {
                 Some(due) => format!("Nothing is due; the next delivery is due at {due}."),
                 None if self.more_in_store => "Nothing in memory is due; the store is read next.".to_owned(),
+                None if self.in_flight > 0 => {
+                    format!("Nothing waits. Requests that are out: {}.", self.in_flight)
+                }
                 None => "Nothing waits.".to_owned(),
             },
             Standing::ReplaysPaused => {

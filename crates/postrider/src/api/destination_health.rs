@@ -127,7 +127,7 @@ impl<'a> HealthAnswer<'a> {
                 trigger: opening.map(|opening| opening.reason.kind.as_str()),
                 reason: opening.map(|opening| opening.reason.text.as_str()),
                 opened_at: opening.map(|opening| opening.opened_at),
-                next_probe_at: view.next_probe_at(),
+                next_probe_at: view.next_probe_at().filter(|_| disabled.is_none()),
                 failed_probes: opening.map_or(0, |opening| opening.failed_probes),
             },
             hold_until: view.hold_until,

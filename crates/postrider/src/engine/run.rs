@@ -349,6 +349,7 @@ impl Run {
         while let Ok(done) = self.done.1.try_recv() {
             self.finish(done);
         }
+        self.keep_all();
         // Nobody needs to be told of commits any more, and the two writers end when everything is written.
         drop((self.judged, self.keeping, self.settled));
         let commits = async { tokio::join!(&mut self.settler, &mut self.keeper) };

@@ -150,6 +150,15 @@ impl Run {
         self.keeping.put(destination, protection);
     }
 
+    /// Before an ordered end: the failures in a row, which are not written one by one.
+    pub(super) fn keep_all(&mut self) {
+        let now = self.parts.clock.now();
+        for destination in self.dispatcher.destinations() {
+            let is_news = self.dispatcher.protection(destination).as_ref() != self.kept.get(&destination);
+            self.keep(destination, is_news, now);
+        }
+    }
+
     fn give_up(&self, destination: DestinationKey, attempt: Option<&NewAttempt>, now: Timestamp) {
         let view = self.dispatcher.view(destination, now);
         let since = view.failing_since.unwrap_or(now);

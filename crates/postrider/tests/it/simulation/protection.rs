@@ -344,6 +344,21 @@ async fn five_days_of_nothing_but_failure_disable_a_destination() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_ordered_stop_keeps_failures_in_a_row() {
+    let mut world = World::new(1, EngineConfig::default()).await;
+    let fails = world.destination("fails", Behaviour::Status(404), None).await;
+    world.publish(&[fails], 3).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = world.control().view(fails).await.unwrap();
+    assert_eq!(before.failures, 3);
+    world.stop(Duration::from_secs(1)).await;
+    world.start();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let after = world.control().view(fails).await.unwrap();
+    assert_eq!((after.failures, after.failing_since), (3, before.failing_since));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_receiver_whose_quota_is_used_up_is_held_where_the_policy_says_so() {
     let world = World::new(1, EngineConfig::default()).await;
     let minute = Duration::from_secs(60);
