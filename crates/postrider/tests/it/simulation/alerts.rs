@@ -505,7 +505,11 @@ async fn each_share_of_the_failures_in_a_row_is_told_once_although_everything_re
         );
         world.publish(&[failing], short_of_next).await;
         tokio::time::sleep(LOOK).await;
-        assert_eq!(only(&world).await, told, "{short_of_next} more are none of the shares");
+        assert_eq!(
+            only(&world).await,
+            told,
+            "{short_of_next} more are none of the shares"
+        );
     }
     watch.end().await;
 }
