@@ -15,16 +15,16 @@ use postrider_core::dispatcher::DispatcherConfig;
 use postrider_core::outcome::Outcome;
 use postrider_core::replay::ReplayConfig;
 use postrider_core::window::WindowConfig;
-use postrider_store::DeadLetters as _;
 use postrider_store::letter::DeadLetterFilter;
 use postrider_store::record::Timings;
 use postrider_store::replay::{ReplayCreated, ReplayScope, ReplaySpec, ReplayStep};
+use postrider_store::{DeadLetters as _, Store as _};
 use serde_json::{Value, json};
 
 use super::dead_letters::{DENIED, die};
 use super::server::{self, Server};
 
-const PATH: &str = "/tenants/acme/destinations";
+pub(super) const PATH: &str = "/tenants/acme/destinations";
 
 /// Every receiver answers 500.
 struct Down;
@@ -45,7 +45,7 @@ impl Courier for Down {
 }
 
 /// No receiver answers.
-struct Silent;
+pub(super) struct Silent;
 
 #[async_trait]
 impl Courier for Silent {
@@ -55,7 +55,7 @@ impl Courier for Silent {
 }
 
 /// So many requests to a destination at once, whatever happens.
-fn at_once(requests: u32) -> EngineConfig {
+pub(super) fn at_once(requests: u32) -> EngineConfig {
     EngineConfig {
         dispatcher: DispatcherConfig {
             window: WindowConfig {
@@ -79,7 +79,11 @@ async fn start() -> (Server, EngineHandle) {
 }
 
 /// Starts an engine, which the server asks from now on.
-fn run_engine(server: &mut Server, courier: Arc<dyn Courier>, config: EngineConfig) -> EngineHandle {
+pub(super) fn run_engine(
+    server: &mut Server,
+    courier: Arc<dyn Courier>,
+    config: EngineConfig,
+) -> EngineHandle {
     let parts = Parts {
         store: server.store.clone(),
         directory: Arc::clone(&server.directory),
@@ -104,7 +108,7 @@ fn run_engine(server: &mut Server, courier: Arc<dyn Courier>, config: EngineConf
 }
 
 /// The health of a destination once it has this status.
-async fn until_status(server: &Server, id: &str, status: &str) -> Value {
+pub(super) async fn until_status(server: &Server, id: &str, status: &str) -> Value {
     for _ in 0..2_000 {
         let health = server.get(&format!("{PATH}/{id}/health")).await.expect(200);
         if health["status"] == status {
@@ -116,7 +120,7 @@ async fn until_status(server: &Server, id: &str, status: &str) -> Value {
 }
 
 /// Waits until so many requests to `des_1` are out.
-async fn until_in_flight(server: &Server, requests: u64) {
+pub(super) async fn until_in_flight(server: &Server, requests: u64) {
     for _ in 0..2_000 {
         let health = server.get(&format!("{PATH}/des_1/health")).await.expect(200);
         if health["in_flight"] == requests {
@@ -127,7 +131,7 @@ async fn until_in_flight(server: &Server, requests: u64) {
     panic!("never {requests} requests are out");
 }
 
-async fn publish(server: &Server, id: &str, events: usize) {
+pub(super) async fn publish(server: &Server, id: &str, events: usize) {
     for _ in 0..events {
         server.publish(json!({ "destination_id": id })).await;
     }
@@ -422,18 +426,42 @@ async fn only_replays_wait_for_a_pause_and_they_do_whatever_else_their_destinati
     assert_eq!(waiting(&server).await, right(&[("disabled", 6)]));
 }
 
+/// Waits until the store keeps the state of so many breakers, holds and failures in a row.
+async fn until_kept(server: &Server, destinations: usize) {
+    for _ in 0..2_000 {
+        if server.store.protections().await.unwrap().len() == destinations {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("never {destinations} destinations are kept");
+}
+
 #[tokio::test]
 async fn enabling_resets_the_counters() {
     let (server, _engine) = start().await;
-    server.destination("des_1", json!({})).await;
+    // Each event fails once, and nothing is left that could fail after the enabling.
+    let once = json!({ "retry_policy": { "max_attempts": 1, "immediate": { "retries": 0 } } });
+    server.destination("des_1", once).await;
     publish(&server, "des_1", 5).await;
     until_status(&server, "des_1", "open").await;
+    until_kept(&server, 1).await;
     server.put(&format!("{PATH}/des_1/disable"), "").await.expect(200);
-    until_status(&server, "des_1", "disabled").await;
+    let disabled = until_status(&server, "des_1", "disabled").await;
+    assert_eq!(disabled["consecutive_failures"], 5);
+    assert_eq!(disabled["breaker"]["state"], "open", "disabling resets nothing");
     server.put(&format!("{PATH}/des_1/enable"), "").await.expect(200);
     let health = server.get(&format!("{PATH}/des_1/health")).await.expect(200);
-    assert_ne!(health["status"], "open");
-    assert!(health["consecutive_failures"].as_u64().unwrap() < 5, "{health}");
+    assert_eq!(health["status"], "idle");
+    assert_eq!(health["consecutive_failures"], 0);
+    assert_eq!(health["failing_since"], Value::Null);
+    assert_eq!(
+        health["breaker"],
+        json!({
+            "state": "closed", "trigger": null, "reason": null, "opened_at": null, "next_probe_at": null, "failed_probes": 0,
+        })
+    );
+    until_kept(&server, 0).await;
 }
 
 #[tokio::test]

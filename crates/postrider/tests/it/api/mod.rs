@@ -11,6 +11,7 @@ mod destinations;
 mod durability;
 mod errors;
 mod health;
+mod health_standings;
 mod lists;
 mod publish;
 mod replays;

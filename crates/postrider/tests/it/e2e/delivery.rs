@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use http::Method;
+use serde_json::{Value, json};
 
 use super::receiver::{Receiver, Reply};
 use super::server::Server;
@@ -117,4 +118,78 @@ async fn a_hanging_destination_does_not_hold_up_its_neighbour() {
         "the other one has answered nothing yet"
     );
     assert!(hanging.count() >= 1, "it was called");
+}
+
+/// A destination of a tenant of its own, whose requests wait for an answer as long as may be.
+async fn patient(server: &Server, tenant: &str, receiver: &Receiver) {
+    server
+        .api
+        .call(Method::PUT, &format!("/api/v1/tenants/{tenant}"), "")
+        .await
+        .expect(201);
+    let body = json!({
+        "id": "hooks", "type": "webhook", "topics": "*",
+        "config": { "url": receiver.url(), "timeout_seconds": 60 },
+    });
+    let path = format!("/api/v1/tenants/{tenant}/destinations");
+    server
+        .api
+        .call(Method::POST, &path, &body.to_string())
+        .await
+        .expect(201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_hanging_destinations_do_not_hold_up_three_healthy_ones_and_say_what_they_wait_for() {
+    let server = Server::start().await;
+    let mut hanging = Vec::new();
+    for number in 0..20 {
+        let receiver = Receiver::start(|_, _| Reply::Hang).await;
+        let tenant = format!("hanging-{number}");
+        patient(&server, &tenant, &receiver).await;
+        hanging.push((tenant, receiver));
+    }
+    let mut healthy = Vec::new();
+    for number in 0..3 {
+        let receiver = Receiver::always(200).await;
+        let tenant = format!("healthy-{number}");
+        patient(&server, &tenant, &receiver).await;
+        healthy.push((tenant, receiver));
+    }
+    // 50 times one event for each, the hanging ones first.
+    let tenants = hanging.iter().chain(&healthy).map(|(tenant, _)| tenant);
+    let events: Vec<_> = tenants
+        .map(|tenant| json!({ "tenant_id": tenant, "topic": "tick", "data": {} }))
+        .collect();
+    let batch = Value::from(events).to_string();
+    for _ in 0..50 {
+        server
+            .api
+            .call(Method::POST, "/api/v1/publish/batch", &batch)
+            .await
+            .expect(202);
+    }
+    for (_, receiver) in &healthy {
+        receiver.until_count(50, BOUND).await;
+    }
+    for (tenant, receiver) in &hanging {
+        // As many as a destination gets at first.
+        receiver.until_count(4, BOUND).await;
+        let health = server
+            .api
+            .get(&format!("/api/v1/tenants/{tenant}/destinations/hooks/health"))
+            .await;
+        assert_eq!(health["status"], "window_full", "{health}");
+        assert_eq!(
+            health["explanation"],
+            "4 of 4 requests are out; the next one goes out when one of them is answered."
+        );
+        assert_eq!(health["pending"]["in_store"], 50);
+        assert_eq!(receiver.count(), 4, "no answer, no fifth request");
+        let attempts = server
+            .api
+            .get(&format!("/api/v1/attempts?tenant_id={tenant}"))
+            .await;
+        assert_eq!(attempts["models"], json!([]), "none has been answered");
+    }
 }

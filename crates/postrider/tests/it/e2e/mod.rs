@@ -9,6 +9,7 @@ mod client;
 mod crash;
 mod dead_letters;
 mod delivery;
+mod overload;
 mod policy;
 mod receiver;
 mod restart;

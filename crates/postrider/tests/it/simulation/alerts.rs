@@ -466,6 +466,55 @@ async fn failures_in_a_row_and_exhausted_retries_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_share_of_the_failures_in_a_row_is_told_once_although_everything_restarts_in_between() {
+    let mut world = World::new(1, no_breaker()).await;
+    let config = AlertsConfig {
+        thresholds: Thresholds {
+            consecutive_failures: 100,
+            ..off()
+        },
+        webhook: None,
+    };
+    let mut watch = Watch::start(&world, &config);
+    let once = Some(r#"{"max_attempts": 1, "immediate": {"retries": 0}}"#);
+    let failing = world.destination("failing", Behaviour::Status(500), once).await;
+    world.publish(&[failing], 49).await;
+    tokio::time::sleep(LOOK).await;
+    assert_eq!(all(&world).await, [], "49 are not half of 100");
+    // One failure reaches the share; those up to one short of the next one tell nothing, nor does a restart among them.
+    for (version, failures, severity, short_of_next) in [
+        (1, 50, Severity::Warning, 19),
+        (2, 70, Severity::Warning, 19),
+        (3, 90, Severity::Warning, 9),
+        (4, 100, Severity::Critical, 50),
+    ] {
+        world.publish(&[failing], 1).await;
+        tokio::time::sleep(LOOK).await;
+        let told = only(&world).await;
+        assert_eq!(
+            (told.kind, told.version, told.value, told.severity),
+            (AlertKind::ConsecutiveFailures, version, failures, severity)
+        );
+        watch = restart(&mut world, watch, &config).await;
+        tokio::time::sleep(LOOK * 2).await;
+        assert_eq!(only(&world).await, told, "told again after the restart");
+        assert_eq!(
+            u64::from(world.control().view(failing).await.unwrap().failures),
+            failures,
+            "the restart forgot failures"
+        );
+        world.publish(&[failing], short_of_next).await;
+        tokio::time::sleep(LOOK).await;
+        assert_eq!(
+            only(&world).await,
+            told,
+            "{short_of_next} more are none of the shares"
+        );
+    }
+    watch.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_destination_that_was_given_up_is_told_until_it_is_enabled() {
     let world = World::new(1, no_breaker()).await;
     let config = AlertsConfig {
