@@ -238,16 +238,20 @@ impl LaneView {
                 "Nothing is due but deliveries of replays, and all replays of the destination are paused."
                     .to_owned()
             }
-            Standing::AtCapacity => match self.full {
-                Some(Full::Results(most)) => format!(
-                    "Nothing is sent by this server, because {most} results are not written yet; see its health and the disk."
-                ),
-                Some(Full::Requests(most)) => format!(
-                    "All {most} requests that this server may have out are out; the next one goes out when one of them is answered."
-                ),
-                None => "This server had no room for another request.".to_owned(),
-            },
+            Standing::AtCapacity => self.crowded(),
             Standing::Flowing => "Deliveries flow.".to_owned(),
+        }
+    }
+
+    fn crowded(&self) -> String {
+        match self.full {
+            Some(Full::Results(most)) => format!(
+                "Nothing is sent by this server, because {most} results are not written yet; see its health and the disk."
+            ),
+            Some(Full::Requests(most)) => format!(
+                "All {most} requests that this server may have out are out; the next one goes out when one of them is answered."
+            ),
+            None => "This server had no room for another request.".to_owned(),
         }
     }
 }

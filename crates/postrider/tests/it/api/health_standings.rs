@@ -284,7 +284,7 @@ async fn what_its_owner_or_its_operator_stops_says_what_is_allowed() {
 
 /// Nothing of its own stops it: it waits for its turn among all destinations, of whose requests one may be out.
 #[tokio::test]
-async fn what_nothing_stops_flows() {
+async fn what_the_server_has_no_room_for_says_so() {
     let mut server = Server::start().await;
     let config = EngineConfig {
         dispatcher: DispatcherConfig {
@@ -301,10 +301,13 @@ async fn what_nothing_stops_flows() {
     publish(&server, "des_1", 1).await;
     until_in_flight(&server, 1).await;
     publish(&server, "des_2", 1).await;
-    until_status(&server, "des_2", "flowing").await;
+    until_status(&server, "des_2", "at_capacity").await;
     server.advance(LATER);
     let health = server.get(&format!("{PATH}/des_2/health")).await.expect(200);
-    assert_eq!(health["explanation"], "Deliveries flow.");
+    assert_eq!(
+        health["explanation"],
+        "All 1 requests that this server may have out are out; the next one goes out when one of them is answered."
+    );
     assert_eq!(
         [
             &health["until"],
