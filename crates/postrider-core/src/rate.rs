@@ -41,10 +41,12 @@ impl RateLimit {
         }
     }
 
-    /// Another rate from now on. What was taken stays taken, so that no change brings a request more.
+    /// Another rate from now on. The part of an interval that is left stays left, so that no change brings a request more.
     pub fn change(&mut self, per_second: NonZeroU32, now: Timestamp) {
-        let on_time = self.on_time(now);
-        self.interval_micros = Self::new(per_second).interval_micros;
+        let left = self.on_time(now).saturating_sub(micros(now));
+        let before = std::mem::replace(&mut self.interval_micros, Self::new(per_second).interval_micros);
+        let left = u128::from(left) * u128::from(self.interval_micros) / u128::from(before);
+        let on_time = micros(now).saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
         self.on_time_micros = on_time.min(self.furthest(now));
     }
 
@@ -138,6 +140,18 @@ mod tests {
         }
         assert!(most_in_a_second(&sent) <= 12, "{sent:?}");
         assert!(sent.len() >= 20, "{sent:?}");
+    }
+
+    #[test]
+    fn going_to_a_far_higher_rate_and_back_brings_no_request_more() {
+        let mut limit = limit(1);
+        assert!(limit.take(at(0)));
+        for milli in 1..=10 {
+            limit.change(NonZeroU32::new(1_000).unwrap(), at(milli));
+            limit.change(NonZeroU32::MIN, at(milli));
+        }
+        assert!(!limit.take(at(980)), "a hundredth early at most");
+        assert!(limit.take(at(1_000)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! it counts has doubled since it was last told or when it became critical, and *cleared* by itself. Telling is the
 //! caller's; here is only when, and in which words ([`Wording`]). Two machines cover all kinds: a [`Level`] compares a number
 //! with a threshold, with room between raising and clearing so that a number that trembles around it says nothing; a
-//! [`Recurrence`] is about something that happens again and again and is told once a window. Both take `now`, know no
+//! [`Recurrence`] is about something that happens again and again and is told once a window, and when it becomes critical. Both take `now`, know no
 //! clock, and hold when it goes backwards.
 
 mod level;

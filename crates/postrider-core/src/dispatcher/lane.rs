@@ -21,6 +21,8 @@ pub(super) struct Owned {
     pub(super) queued: Option<Timestamp>,
     /// A request of it is out.
     pub(super) in_flight: bool,
+    /// That request is not counted as out any more, since nothing was heard of it.
+    pub(super) lost: bool,
     /// Results of it that are not committed yet. Until then its row in the store is out of date.
     pub(super) unsettled: u32,
     /// Attempts of it that have been made, the last one included that is not settled; zero when none was made here.
@@ -236,15 +238,21 @@ impl<P: Payload> Lane<P> {
         next.filter(|at| *at > now).map(Blocked::Rate)
     }
 
-    /// Whether requests are out of which nothing will be heard: the probe, or what was sent before the breaker opened.
+    /// Whether nothing will be heard of what is out: a probe that is overdue.
     fn has_lost_some(&self, now: Timestamp) -> bool {
         self.in_flight > 0 && self.breaker.gate(now) == Gate::Probe && self.breaker.is_probe_overdue(now)
     }
 
-    /// Times of before the clock was set back hold up nothing for as long as that.
-    pub(super) fn set_back(&mut self, read_at: Timestamp, now: Timestamp) {
+    /// The clock was set back: what is left of a hold stays, and other waits of this process begin anew. What deliveries were
+    /// planned for is kept: that is in the store, too.
+    pub(super) fn set_back(&mut self, before: Timestamp, read_at: Timestamp, now: Timestamp) {
+        let left = |until: Timestamp| now.plus(until.since(before));
+        self.hold_until = self.hold_until.map(|until| until.min(left(until).max(now)));
         self.bound_hold(now);
         self.used_at = self.used_at.min(now);
+        self.stopped = None;
+        self.crowded_at = None;
+        self.replays_stopped_until = self.replays_stopped_until.map(|until| until.min(now));
         if let Rest::InStore { not_before, .. } = &mut self.rest {
             *not_before = read_at.min(*not_before);
         }
@@ -374,13 +382,15 @@ impl<P: Payload> Lane<P> {
             .is_some_and(|limit| limit.state.next_at(now) <= now);
         self.queue.age(now);
         let waiting = self.queue.pop_due(now, replays)?;
+        if self.has_lost_some(now) {
+            self.in_flight = 0;
+            for owned in self.owned.values_mut() {
+                owned.lost = owned.in_flight;
+            }
+        }
         let owned = self.owned.entry(waiting.delivery.key).or_default();
         owned.queued = None;
         owned.in_flight = true;
-        if self.has_lost_some(now) {
-            // It may come back after all, but it is not waited for.
-            self.in_flight = 0;
-        }
         self.in_flight += 1;
         self.breaker.started(now);
         if let Some(limit) = &mut self.rate {

@@ -45,7 +45,7 @@ fn an_open_breaker_does_not_wait_for_the_clock_that_was_set_back() {
 }
 
 #[test]
-fn a_hold_is_no_longer_than_allowed_when_the_clock_is_set_back() {
+fn what_is_left_of_a_hold_stays_when_the_clock_is_set_back() {
     let mut dispatcher = overdue(0..8);
     let hour = Terms {
         longest_hold: Some(Duration::from_secs(3_600)),
@@ -61,7 +61,7 @@ fn a_hold_is_no_longer_than_allowed_when_the_clock_is_set_back() {
     assert!(dispatcher.next_action(START).is_none());
     let before = START.minus(DAY);
     assert!(dispatcher.next_action(before).is_none());
-    let end = before.plus(Duration::from_secs(3_600));
+    let end = before.plus(Duration::from_secs(60));
     assert_eq!(dispatcher.poll_timeout().map(|(at, _)| at), Some(end));
     assert!(started(dispatcher.next_action(end)).is_some());
 }
@@ -121,10 +121,14 @@ fn a_probe_that_never_answers_is_followed_by_another_after_two_minutes() {
     let next = started(dispatcher.next_action(deadline)).unwrap();
     dispatcher.finished(answered(next, 200), deadline);
     let last = started(dispatcher.next_action(deadline)).unwrap();
-    // It comes back after all.
-    dispatcher.finished(answered(lost, 200), deadline);
+    // It comes back after all, and nothing is taken from it.
+    let learned = dispatcher.finished(answered(lost, 500), deadline);
+    assert_eq!(learned, Learned::NOTHING);
+    assert_eq!(dispatcher.load().in_flight, 1);
+    assert!(dispatcher.next_action(deadline).is_none(), "the window is one");
     dispatcher.finished(answered(last, 200), deadline);
     assert_eq!(dispatcher.load().in_flight, 0);
+    assert_eq!(dispatcher.load().unsettled, 9);
 }
 
 /// Destinations 1 to `lanes` with four deliveries each, as far as they start.

@@ -215,11 +215,13 @@ impl<P: Payload> Dispatcher<P> {
         };
         lane.end_hold(&self.config.window, now);
         let in_flight = lane.in_flight;
-        lane.in_flight = in_flight.saturating_sub(1);
-        self.busy -= usize::from(in_flight == 1);
-        // One that was written off comes back after all.
-        self.in_flight -= usize::from(in_flight > 0);
         let owned = lane.owned.entry(key).or_default();
+        let was_lost = std::mem::take(&mut owned.lost);
+        if !was_lost {
+            lane.in_flight = in_flight.saturating_sub(1);
+            self.busy -= usize::from(in_flight == 1);
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
         // Somebody asked for it meanwhile: that replaces what the policy planned, as soon as this result is committed.
         let again = finished
             .again
@@ -234,6 +236,8 @@ impl<P: Payload> Dispatcher<P> {
         self.unsettled += usize::from(finished.unsettled);
         let mut learned = Learned::NOTHING;
         match &finished.outcome {
+            // It was written off, and another one asked in its place.
+            _ if was_lost => {}
             // It ended by itself: no request, so neither a probe nor one of so many a second.
             None if finished.unsettled => {
                 lane.unstart(now);
@@ -482,8 +486,9 @@ impl<P: Payload> Dispatcher<P> {
     }
 
     fn wake(&mut self, now: Timestamp) {
-        if std::mem::replace(&mut self.asked_at, now).since(now) > CLOCK_SET_BACK {
-            self.set_back(now);
+        let before = std::mem::replace(&mut self.asked_at, now);
+        if before.since(now) > CLOCK_SET_BACK {
+            self.set_back(before, now);
         }
         while let Some((at, destination)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, destination));

@@ -209,12 +209,12 @@ impl<P: Payload> Dispatcher<P> {
         self.list(destination);
     }
 
-    /// The clock was set back: whatever sleeps until a time of before is looked at now.
-    pub(super) fn set_back(&mut self, now: Timestamp) {
+    /// The clock showed `before` and was set back: whatever sleeps until a time of that clock is looked at now.
+    pub(super) fn set_back(&mut self, before: Timestamp, now: Timestamp) {
         self.swept_at = self.swept_at.min(now);
         for destination in self.destinations() {
             if let Some(lane) = self.lanes.get_mut(&destination) {
-                lane.set_back(now.plus(REFILL_PAUSE), now);
+                lane.set_back(before, now.plus(REFILL_PAUSE), now);
             }
             self.list(destination);
         }

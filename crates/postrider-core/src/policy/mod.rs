@@ -270,13 +270,13 @@ impl RetryPolicy {
 
     fn scheduled(&self, progress: &Progress, outcome: &Outcome, now: Timestamp) -> Retry {
         let (tier, spread) = self.spread(progress, now.since(progress.window_start));
-        // "Now" is believed once: if the attempt after it is answered by another one, the schedule stands.
+        // "Now" is not believed twice: after so short a delay the schedule stands.
         let was_hurried = progress.scheduled > 1 && progress.last_delay < HURRY;
         if let Outcome::Answered(Answer {
             retry_after: Some(asked),
             ..
         }) = outcome
-            && !(was_hurried && *asked < HURRY)
+            && (!was_hurried || *asked >= HURRY)
         {
             let delay = *asked.min(&self.retry_after_max);
             return Retry {

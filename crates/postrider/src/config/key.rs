@@ -505,7 +505,7 @@ pub const KEYS: &[Key] = &[
         "alerts.retries_exhausted",
         Kind::Flag,
         "true",
-        "Whether deliveries that used up all attempts are an alert, once an hour for each destination.",
+        "Whether deliveries that used up all attempts are an alert, once an hour for each destination and when it becomes critical.",
     ),
     key(
         "metrics.destination_label",

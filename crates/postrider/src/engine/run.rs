@@ -362,7 +362,7 @@ impl Run {
                 self.settler.abort();
                 self.keeper.abort();
                 tracing::error!(
-                    "results could not be recorded in time; their requests are repeated after the next start"
+                    "not everything could be recorded in time; requests whose results are missing are repeated after the next start"
                 );
             }
         }

@@ -30,7 +30,10 @@ impl Run {
             Change::None => {}
             Change::Opened { reason, until } => {
                 let view = self.dispatcher.view(destination, now);
-                if view.opening.is_some_and(|opening| opening.failed_probes > 0) {
+                if view
+                    .opening
+                    .is_some_and(|opening| opening.failing_since != opening.opened_at)
+                {
                     tracing::info!(destination = %self.name(destination), reason, %until, "circuit breaker stays open: a probe failed");
                 } else {
                     tracing::warn!(destination = %self.name(destination), reason, %until, "circuit breaker opened");

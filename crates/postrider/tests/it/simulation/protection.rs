@@ -9,7 +9,7 @@ use postrider::directory::{Rules, Shares};
 use postrider::engine::EngineConfig;
 use postrider_core::breaker::BreakerState;
 use postrider_core::delivery::{DeadReason, DeliveryStatus, WaitCause};
-use postrider_core::dispatcher::{Share, Standing};
+use postrider_core::dispatcher::{Protection, Share, Standing};
 use postrider_core::id::DestinationKey;
 
 use super::HOUR;
@@ -42,6 +42,9 @@ async fn a_restart_keeps_an_open_breaker_open_and_its_probe_single() {
     let before = world.control().view(down).await.unwrap();
     assert_eq!(before.standing, Standing::Open, "{before:?}");
     let until = before.until.unwrap();
+    let kept = world.store.protections().await.unwrap();
+    let kept_until = |(_, kept): &(_, Protection)| kept.breaker.as_ref().map(|breaker| breaker.until);
+    assert_eq!(kept.iter().map(kept_until).collect::<Vec<_>>(), [Some(until)]);
     world.stop(Duration::ZERO).await;
     let sent = world.seen(down).len();
     world.start();
@@ -152,10 +155,12 @@ async fn a_hold_that_its_owner_shortens_is_as_short_after_a_restart() {
     world.directory.change(TENANT, "held", now, edit).await.unwrap();
     world.control().changed(held, false);
     tokio::time::sleep(Duration::from_secs(20)).await;
+    let end = START.plus(Duration::from_secs(40));
+    let kept = world.store.protections().await.unwrap();
+    assert_eq!(kept[0].1.hold_until, Some(end), "written at once");
     world.stop(Duration::ZERO).await;
     world.start();
     tokio::time::sleep(Duration::from_millis(10)).await;
-    let end = START.plus(Duration::from_secs(40));
     let view = world.control().view(held).await.unwrap();
     assert_eq!((view.standing, view.until), (Standing::Held, Some(end)));
     tokio::time::sleep(Duration::from_secs(15)).await;
@@ -227,8 +232,8 @@ async fn a_breaker_that_closed_is_not_open_after_a_restart() {
         .await;
     world.publish(&[back], 20).await;
     world.settle(HOUR).await;
-    world.stop(Duration::ZERO).await;
     assert_eq!(world.store.protections().await.unwrap(), vec![]);
+    world.stop(Duration::ZERO).await;
     world.start();
     let view = world.control().view(back).await.unwrap();
     assert_eq!((view.standing, view.failures), (Standing::Idle, 0));
