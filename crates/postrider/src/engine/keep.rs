@@ -2,8 +2,9 @@
 //! pause.
 //!
 //! Only changes come here, not deliveries: a breaker that opened or closed, a hold that began, a number of failures that is
-//! alarming, failures that have gone on for an hour; and before an ordered end all failures in a row. Of several states of one destination only the latest waits and is written,
-//! so a store that cannot write now makes no queue: what waits is bounded by the number of destinations.
+//! alarming, failures that have gone on for an hour; and before an ordered end all failures in a row. Of several states of one
+//! destination only the latest waits and is written, so a store that cannot write now makes no queue: what waits is bounded by the
+//! number of destinations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
