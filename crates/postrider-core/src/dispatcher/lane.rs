@@ -224,7 +224,7 @@ impl<P: Payload> Lane<P> {
         match self.breaker.gate(now) {
             Gate::Open(until) => return Some(Blocked::Breaker(until)),
             Gate::Probing => return Some(Blocked::Probe),
-            // What is still out when a probe may go was sent before the breaker opened: wait for it, unless it is lost.
+            // What is still out when a probe may go was sent before the breaker opened, unless it is a probe that was lost.
             Gate::Probe if self.in_flight > 0 && !self.has_lost_some(now) => return Some(Blocked::Window),
             Gate::Closed | Gate::Probe => {}
         }
@@ -246,9 +246,7 @@ impl<P: Payload> Lane<P> {
     /// The clock was set back: what is left of a hold stays, and other waits of this process begin anew. What deliveries were
     /// planned for is kept: that is in the store, too.
     pub(super) fn set_back(&mut self, before: Timestamp, read_at: Timestamp, now: Timestamp) {
-        let left = |until: Timestamp| now.plus(until.since(before));
-        self.hold_until = self.hold_until.map(|until| until.min(left(until).max(now)));
-        self.bound_hold(now);
+        self.hold_until = self.hold_until.map(|until| now.plus(until.since(before)));
         self.used_at = self.used_at.min(now);
         self.stopped = None;
         self.crowded_at = None;

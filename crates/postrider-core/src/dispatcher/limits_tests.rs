@@ -66,6 +66,41 @@ fn what_is_left_of_a_hold_stays_when_the_clock_is_set_back() {
     assert!(started(dispatcher.next_action(end)).is_some());
 }
 
+/// Whatever is heard first after the clock was set back: what the owner wants, or the end of an attempt that asks for a pause.
+#[test]
+fn a_hold_stays_whatever_is_heard_first_after_the_clock_was_set_back() {
+    let minute = Duration::from_secs(60);
+    let before = START.minus(DAY);
+    for (held, asks) in [(true, false), (false, true), (true, true)] {
+        let mut dispatcher = overdue(0..8);
+        let mut out: Vec<_> = std::iter::from_fn(|| started(dispatcher.next_action(START))).collect();
+        let limited = |delivery, now: Timestamp| Finished {
+            hold_until: Some(now.plus(minute)),
+            ..answered(delivery, 429)
+        };
+        if held {
+            dispatcher.finished(limited(out.pop().unwrap(), START), START);
+            assert!(dispatcher.next_action(START).is_none());
+        }
+        if asks {
+            dispatcher.finished(limited(out.pop().unwrap(), before), before);
+        } else {
+            let hour = Terms {
+                longest_hold: Some(Duration::from_secs(3_600)),
+                ..Terms::default()
+            };
+            dispatcher.agree(DestinationKey(1), hour, before);
+        }
+        assert!(dispatcher.next_action(before).is_none());
+        let view = dispatcher.view(DestinationKey(1), before);
+        assert_eq!(
+            (view.standing, view.until),
+            (Standing::Held, Some(before.plus(minute))),
+            "held before: {held}, asks for one: {asks}"
+        );
+    }
+}
+
 #[test]
 fn a_tenants_limit_starts_afresh_when_the_clock_is_set_back() {
     let mut dispatcher = overdue(0..8);

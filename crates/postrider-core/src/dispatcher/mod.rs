@@ -47,8 +47,6 @@ const PAYLOAD_HORIZON: Duration = Duration::from_secs(30);
 const REFILL_PAUSE: Duration = Duration::from_secs(1);
 /// A read that brought nothing new is repeated after this: its snapshot was older than what memory already had.
 const USELESS_READ_PAUSE: Duration = Duration::from_millis(50);
-/// The clock was set back when it shows so much less than before, and not merely corrected.
-const CLOCK_SET_BACK: Duration = Duration::from_secs(60);
 /// A lane with nothing in it is forgotten after this.
 const LANE_IDLE: Duration = Duration::from_secs(600);
 
@@ -71,8 +69,8 @@ pub struct Dispatcher<P> {
     queued: usize,
     payload_bytes: usize,
     swept_at: Timestamp,
-    /// When it was asked last.
-    asked_at: Timestamp,
+    /// The latest reading of the clock.
+    read_at: Timestamp,
 }
 
 impl<P: Payload> Dispatcher<P> {
@@ -94,7 +92,7 @@ impl<P: Payload> Dispatcher<P> {
             queued: 0,
             payload_bytes: 0,
             swept_at: Timestamp::EPOCH,
-            asked_at: Timestamp::EPOCH,
+            read_at: Timestamp::EPOCH,
         }
     }
 
@@ -208,6 +206,7 @@ impl<P: Payload> Dispatcher<P> {
 
     /// An attempt came back, or could not be made. The slot is free at once; the result may still be on its way to disk.
     pub fn finished(&mut self, finished: Finished<P>, now: Timestamp) -> Learned {
+        self.read_clock(now);
         let destination = finished.delivery.destination;
         let key = finished.delivery.key;
         let Some(lane) = self.lanes.get_mut(&destination) else {
@@ -486,10 +485,7 @@ impl<P: Payload> Dispatcher<P> {
     }
 
     fn wake(&mut self, now: Timestamp) {
-        let before = std::mem::replace(&mut self.asked_at, now);
-        if before.since(now) > CLOCK_SET_BACK {
-            self.set_back(before, now);
-        }
+        self.read_clock(now);
         while let Some((at, destination)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, destination));
             if let Some(lane) = self.lanes.get_mut(&destination) {

@@ -17,6 +17,8 @@ use crate::time::Timestamp;
 
 /// A hold that is shorter is not worth a write: a restart takes about as long.
 const MIN_KEPT_HOLD: Duration = Duration::from_secs(2);
+/// The clock was set back when it shows so much less than before, and not merely corrected.
+const CLOCK_SET_BACK: Duration = Duration::from_secs(60);
 /// Failures in a row that go on for so long are worth one, so that a restart does not set the time to disabling to zero.
 const OLD_STREAK: Duration = Duration::from_secs(3600);
 
@@ -179,6 +181,7 @@ impl<P: Payload> Dispatcher<P> {
 
     /// What the destination's owner wants from now on.
     pub fn agree(&mut self, destination: DestinationKey, terms: Terms, now: Timestamp) {
+        self.read_clock(now);
         self.tenants.set(terms.tenant, terms.share, now);
         if let Some(lane) = self.lanes.get_mut(&destination) {
             let held = lane.hold_until;
@@ -209,8 +212,13 @@ impl<P: Payload> Dispatcher<P> {
         self.list(destination);
     }
 
-    /// The clock showed `before` and was set back: whatever sleeps until a time of that clock is looked at now.
-    pub(super) fn set_back(&mut self, before: Timestamp, now: Timestamp) {
+    /// Before anything is compared with `now` or set by it: what is known in times of a clock that was set back is brought into
+    /// those of now, and whatever sleeps until one of them is looked at.
+    pub(super) fn read_clock(&mut self, now: Timestamp) {
+        let before = std::mem::replace(&mut self.read_at, now);
+        if before.since(now) <= CLOCK_SET_BACK {
+            return;
+        }
         self.swept_at = self.swept_at.min(now);
         for destination in self.destinations() {
             if let Some(lane) = self.lanes.get_mut(&destination) {
