@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::failure::Fault;
+use super::log::Flush;
 use super::write::{Work, index, sweep};
 use super::writer::Writer;
 
@@ -109,7 +110,7 @@ impl Duties {
             return false;
         }
         self.rests_until = None;
-        if let Some(failed) = writer.commit(work, apply) {
+        if let Some(failed) = writer.commit(work, Flush::Later, apply) {
             let now = Instant::now();
             if self.told_at.is_none_or(|at| now.duration_since(at) >= TELL) {
                 self.told_at = Some(now);

@@ -11,6 +11,7 @@ mod duties;
 mod failure;
 mod file;
 mod json;
+mod log;
 mod open;
 mod queue;
 mod read;
@@ -390,6 +391,44 @@ mod tests {
     }
 
     /// As after a commit whose writer died before it could tell anybody.
+    #[tokio::test]
+    async fn results_wait_for_no_flush_unless_somebody_who_was_promised_shares_their_commit() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path(), SealKey::new(&[7; 32]));
+        let store = SqliteStore::open(config).unwrap();
+        let level = |work: &mut Work<'_>| -> Result<i64, Fault> {
+            Ok(work.conn.query_row("PRAGMA synchronous", [], |row| row.get(0))?)
+        };
+        let (normal, full) = (1, 2);
+        for (class, wanted) in [
+            (Class::Intake, full),
+            (Class::Progress, full),
+            (Class::Result, normal),
+        ] {
+            let found = store.write(class, CHANGE, level).await.unwrap();
+            assert_eq!(found, wanted, "{class:?}");
+        }
+        // While the writer is busy with this one, the next gather and share a transaction.
+        let (began, begin) = std::sync::mpsc::channel();
+        let (go_on, wait) = std::sync::mpsc::channel();
+        let busy = store.queue.push(Class::Result, CHANGE, move |_: &mut Work<'_>| {
+            began.send(()).unwrap();
+            wait.recv().unwrap();
+            Ok(())
+        });
+        begin.recv().unwrap();
+        let classes = [Class::Result, Class::Intake, Class::Result];
+        let waiters = classes.map(|class| store.queue.push(class, CHANGE, level).unwrap());
+        go_on.send(()).unwrap();
+        busy.unwrap().await.unwrap().unwrap();
+        let mut found = Vec::new();
+        for waiter in waiters {
+            found.push(waiter.await.unwrap().unwrap());
+        }
+        assert_eq!(found, [full; 3]);
+        store.close().await;
+    }
+
     #[tokio::test]
     async fn what_a_dying_writer_may_not_have_told_is_told_by_the_next() {
         let directory = tempfile::tempdir().unwrap();

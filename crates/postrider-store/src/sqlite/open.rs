@@ -259,9 +259,9 @@ fn be_patient(conn: &Connection) -> Result<(), rusqlite::Error> {
 fn tune(conn: &Connection, config: &SqliteConfig) -> Result<(), rusqlite::Error> {
     conn.execute_batch(&format!(
         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-         PRAGMA wal_autocheckpoint = {}; PRAGMA journal_size_limit = 134217728;
+         PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 134217728;
          PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0; PRAGMA cache_size = -{};",
-        config.wal_autocheckpoint, config.writer_cache_kib
+        config.writer_cache_kib
     ))?;
     if let Some(pages) = config.max_pages {
         conn.execute_batch(&format!("PRAGMA max_page_count = {pages};"))?;

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::failure::Fault;
+use super::log::Flush;
 use super::write::Work;
 use crate::error::StoreError;
 
@@ -63,6 +64,8 @@ pub(super) enum Class {
     Intake,
     /// Work that finishes or removes other work, and operators' changes: has as much room again.
     Progress,
+    /// How attempts ended: the same room, and its commit need not wait for the disk, since it would only be done again.
+    Result,
 }
 
 /// Bounds of the queue.
@@ -75,13 +78,15 @@ pub(super) struct Bounds {
 /// What the writer took.
 pub(super) struct Taken {
     pub(super) operations: Vec<Box<dyn Operation>>,
+    /// When their commit must be on the disk.
+    pub(super) flush: Flush,
     /// No more will come.
     pub(super) closed: bool,
 }
 
 #[derive(Default)]
 struct Waiting {
-    operations: Vec<(Box<dyn Operation>, Weight)>,
+    operations: Vec<(Box<dyn Operation>, Class, Weight)>,
     rows: usize,
     bytes: usize,
     /// Operations from which on the writer wants to be woken; zero while it is awake.
@@ -147,7 +152,7 @@ impl Queue {
         });
         let share = match class {
             Class::Intake => 1,
-            Class::Progress => 2,
+            Class::Progress | Class::Result => 2,
         };
         let mut waiting = self.waiting.lock();
         if let Some(refusal) = waiting.refusal() {
@@ -161,7 +166,7 @@ impl Queue {
         }
         waiting.rows += weight.rows;
         waiting.bytes += weight.bytes;
-        waiting.operations.push((operation, weight));
+        waiting.operations.push((operation, class, weight));
         let wake = waiting.wake_at > 0 && waiting.operations.len() >= waiting.wake_at;
         drop(waiting);
         if wake {
@@ -184,23 +189,28 @@ impl Queue {
         let mut rows = 0;
         let mut bytes = 0;
         let mut count = 0;
-        for (_, weight) in &waiting.operations {
+        let mut flush = Flush::Later;
+        for (_, class, weight) in &waiting.operations {
             if count > 0 && rows + weight.rows > max_rows {
                 break;
             }
             rows += weight.rows;
             bytes += weight.bytes;
             count += 1;
+            if *class != Class::Result {
+                flush = Flush::Now;
+            }
         }
         waiting.rows -= rows;
         waiting.bytes -= bytes;
         let operations = waiting
             .operations
             .drain(..count)
-            .map(|(operation, _)| operation)
+            .map(|(operation, ..)| operation)
             .collect();
         Taken {
             operations,
+            flush,
             closed: waiting.closed && waiting.operations.is_empty(),
         }
     }
@@ -230,7 +240,7 @@ impl Queue {
         let dropped = std::mem::take(&mut waiting.operations);
         let refused: Vec<_> = dropped
             .into_iter()
-            .map(|(operation, _)| (operation, waiting.refusal()))
+            .map(|(operation, ..)| (operation, waiting.refusal()))
             .collect();
         drop(waiting);
         for (operation, refusal) in refused {

@@ -191,7 +191,7 @@ impl Store for SqliteStore {
             rows: batch.len(),
             bytes: batch.iter().map(kept).sum(),
         };
-        self.write(Class::Progress, weight, move |work| {
+        self.write(Class::Result, weight, move |work| {
             write::settle::settle(work, &batch, now)
         })
         .await

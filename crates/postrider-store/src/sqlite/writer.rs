@@ -1,8 +1,8 @@
 //! The one thread that writes.
 //!
 //! It takes everything that waits, applies it in one transaction, commits, announces what was accepted, and answers the
-//! waiters: one flush of the disk for hundreds of operations. Between batches it lists rows and sweeps deletions in small
-//! steps. It reads no clock: keys get the time that callers brought.
+//! waiters: one flush of the disk for hundreds of operations, and none for those that nobody was promised. Between batches it
+//! lists rows, sweeps deletions in small steps, and copies the log. It reads no clock: keys get the time that callers brought.
 //!
 //! One that dies (a panic) leaves nothing half done: its transaction is rolled back with its connection. It is started again
 //! with a fresh one, by whoever attends to the store.
@@ -23,6 +23,7 @@ use super::SqliteConfig;
 use super::duties::Duties;
 use super::failure::Fault;
 use super::file::{DatabaseFile, GONE};
+use super::log::Flush;
 use super::open::open_writer;
 use super::queue::{Operation, Queue, Taken};
 use super::read;
@@ -138,11 +139,12 @@ impl Writer {
         let mut last_batch = 0;
         let mut is_gone = false;
         loop {
-            let patience = if is_gone {
+            let idle = if is_gone {
                 IDLE
             } else {
                 duties.patience(&work, IDLE)
             };
+            let patience = work.log.patience(idle);
             let linger = if last_batch >= LINGER_FROM {
                 LINGER
             } else {
@@ -150,12 +152,17 @@ impl Writer {
             };
             let Taken {
                 mut operations,
+                flush,
                 closed,
             } = self.queue.take(patience, linger, last_batch / 2, BATCH_ROWS);
             last_batch = operations.len();
             is_gone = self.file.is_gone();
-            if operations.is_empty() && closed {
-                return Ok(());
+            if operations.is_empty() && (closed || patience < idle) {
+                work.log.flush();
+                if closed {
+                    return Ok(());
+                }
+                continue;
             }
             if is_gone {
                 for operation in operations {
@@ -165,10 +172,11 @@ impl Writer {
             }
             if operations.is_empty() {
                 duties.when_idle(&mut work, self);
+                self.keep_log_short(&mut work);
                 continue;
             }
-            if let Some(failed) = self.transaction(&mut work, &mut operations) {
-                self.apart(&mut work, operations, &failed);
+            if let Some(failed) = self.transaction(&mut work, flush, &mut operations) {
+                self.apart(&mut work, flush, operations, &failed);
             } else {
                 self.publish(&mut work);
                 for operation in operations {
@@ -176,14 +184,26 @@ impl Writer {
                 }
             }
             duties.after_batch(&mut work, self);
+            self.keep_log_short(&mut work);
         }
     }
 
+    fn keep_log_short(&self, work: &mut Work<'_>) {
+        let is_busy = self.queue.len() > 0;
+        work.log
+            .keep_short(work.conn, self.config.wal_autocheckpoint, is_busy);
+    }
+
     /// One transaction for all; answers why it was rolled back, if it was.
-    fn transaction(&self, work: &mut Work<'_>, operations: &mut [Box<dyn Operation>]) -> Option<Failed> {
+    fn transaction(
+        &self,
+        work: &mut Work<'_>,
+        flush: Flush,
+        operations: &mut [Box<dyn Operation>],
+    ) -> Option<Failed> {
         let started = Instant::now();
         let count = operations.len() as u64;
-        let failed = self.commit(work, |work| {
+        let failed = self.commit(work, flush, |work| {
             operations
                 .iter_mut()
                 .try_for_each(|operation| operation.apply(work))
@@ -202,6 +222,7 @@ impl Writer {
     pub(super) fn commit(
         &self,
         work: &mut Work<'_>,
+        flush: Flush,
         apply: impl FnOnce(&mut Work<'_>) -> Result<(), Fault>,
     ) -> Option<Failed> {
         if work.is_stale
@@ -212,12 +233,22 @@ impl Writer {
                 in_commit: false,
             });
         }
-        let applied = statement(work.conn, "BEGIN IMMEDIATE").and_then(|()| apply(work));
+        let applied = work.log.prepare(work.conn, flush).and_then(|flush| {
+            statement(work.conn, "BEGIN IMMEDIATE")?;
+            apply(work)?;
+            Ok(flush)
+        });
         let failed = match applied {
-            Ok(()) => statement(work.conn, "COMMIT").err().map(|fault| Failed {
-                fault,
-                in_commit: true,
-            }),
+            Ok(flush) => match statement(work.conn, "COMMIT") {
+                Ok(()) => {
+                    work.log.committed(flush);
+                    None
+                }
+                Err(fault) => Some(Failed {
+                    fault,
+                    in_commit: true,
+                }),
+            },
             Err(fault) => Some(Failed {
                 fault,
                 in_commit: false,
@@ -231,7 +262,7 @@ impl Writer {
     }
 
     /// After a rollback: when the disk is to blame, everybody hears of it; when one operation is, only that one does.
-    fn apart(&self, work: &mut Work<'_>, operations: Vec<Box<dyn Operation>>, failed: &Failed) {
+    fn apart(&self, work: &mut Work<'_>, flush: Flush, operations: Vec<Box<dyn Operation>>, failed: &Failed) {
         if failed.fault.blames_environment() {
             // Whoever waits for it hears of it, and a full disk fails every one.
             tracing::debug!(error = %failed.fault, operations = operations.len(), "a transaction was rolled back");
@@ -246,7 +277,7 @@ impl Writer {
             return;
         }
         for mut operation in operations {
-            let failed = self.transaction(work, std::slice::from_mut(&mut operation));
+            let failed = self.transaction(work, flush, std::slice::from_mut(&mut operation));
             if failed.is_none() {
                 self.publish(work);
             }

@@ -23,6 +23,8 @@ pub(super) mod sweep;
 pub(super) mod tenants;
 pub(super) mod withdraw;
 
+use std::path::Path;
+
 use postrider_core::delivery::PendingDelivery;
 use postrider_core::id::{DeliveryKey, DestinationKey, IdCodec, first_key_within};
 use postrider_core::time::Timestamp;
@@ -32,6 +34,7 @@ use self::expire::Rounds;
 use self::names::Names;
 use self::statements::Statements;
 use super::failure::Fault;
+use super::log::Log;
 use super::schema::{self, meta};
 use crate::record::{DueDelivery, Ended};
 use crate::seal::SealKey;
@@ -137,6 +140,7 @@ pub(super) struct Work<'c> {
     pub(super) unswept: Vec<i64>,
     /// Where retention goes on with what it has passed over.
     pub(super) rounds: Rounds,
+    pub(super) log: Log,
     /// A transaction was rolled back, and what it taught is not forgotten yet: nothing may be written.
     pub(super) is_stale: bool,
 }
@@ -156,6 +160,7 @@ impl<'c> Work<'c> {
             effects: Effects::default(),
             unswept: sweep::unswept(conn)?,
             rounds: Rounds::default(),
+            log: Log::new(Path::new(conn.path().unwrap_or_default())),
             is_stale: false,
         })
     }
