@@ -1,7 +1,8 @@
 //! Receivers of every kind beside each other, for many seeds: what protects them holds at every step.
 //!
 //! The network, the store and the clock are a list of things to come. What the dispatcher must obey is written down here a
-//! second time, from what it announced, and compared with what it starts.
+//! second time, from what it announced, and compared with what it starts. Meanwhile the process is killed and starts again,
+//! a destination is disabled and enabled, and a breaker is reset by hand.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -29,6 +30,15 @@ const TENANT_RATE: u32 = 1;
 /// Half of everything is part of replays, and these are paused meanwhile; milliseconds.
 const REPLAYS_STOP: (u64, u64) = (5_000, 120_000);
 const IMPATIENT_AFTER: Duration = Duration::from_secs(45);
+/// How often the process is killed, at any time before this; milliseconds.
+const KILLS: u64 = 3;
+const KILLED_BEFORE: u64 = 200_000;
+/// This destination of a tenant is disabled from then to then; milliseconds.
+const DISABLED: i64 = 4;
+const DISABLED_FROM: (u64, u64) = (20_000, 70_000);
+/// The breaker of this one, which is down, is reset by hand; milliseconds.
+const RESET: i64 = 2;
+const RESET_AT: u64 = 150_000;
 
 #[derive(Debug)]
 enum Coming {
@@ -39,6 +49,11 @@ enum Coming {
     Read(DestinationKey, Vec<PendingDelivery>, Unread),
     /// Replays of all destinations go at this rate from now on.
     Paced(Option<NonZeroU32>),
+    /// `kill -9`, and a start at once.
+    Killed,
+    Disabled,
+    Enabled,
+    Reset,
 }
 
 /// What is known of one receiver, apart from the dispatcher.
@@ -49,7 +64,10 @@ struct Shadow {
     failing_since: Option<Timestamp>,
     hold_until: Option<Timestamp>,
     in_flight: u32,
+    /// Those since the process started.
     starts: Vec<Timestamp>,
+    all_starts: usize,
+    is_disabled: bool,
 }
 
 struct Network {
@@ -65,6 +83,12 @@ struct Network {
     owned: HashSet<DeliveryKey>,
     unsettled: usize,
     shadows: BTreeMap<DestinationKey, Shadow>,
+    /// What a restart finds.
+    kept: BTreeMap<DestinationKey, Protection>,
+    replay_rate: Option<NonZeroU32>,
+    /// Requests whose results a kill took along, and those that were made again although they had succeeded.
+    repeatable: usize,
+    repeated: usize,
     succeeded: HashSet<DeliveryKey>,
     /// Dead letters.
     ended: Vec<PendingDelivery>,
@@ -98,9 +122,36 @@ impl Network {
             owned: HashSet::new(),
             unsettled: 0,
             shadows: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            replay_rate: Some(DEFAULT_REPLAY_RATE),
+            repeatable: 0,
+            repeated: 0,
             succeeded: HashSet::new(),
             ended: Vec::new(),
         };
+        network.agree();
+        for n in 0..DESTINATIONS * EVENTS {
+            let due = at(network.draw(60_000));
+            let delivery = PendingDelivery {
+                replayed: (n / DESTINATIONS) % 2 == 0,
+                ..pending(n, n % DESTINATIONS, due)
+            };
+            network.later(due, Coming::Published(delivery));
+        }
+        network.later(at(REPLAYS_STOP.0), Coming::Paced(None));
+        network.later(at(REPLAYS_STOP.1), Coming::Paced(NonZeroU32::new(20)));
+        for _ in 0..KILLS {
+            let when = at(network.draw(KILLED_BEFORE));
+            network.later(when, Coming::Killed);
+        }
+        network.later(at(DISABLED_FROM.0), Coming::Disabled);
+        network.later(at(DISABLED_FROM.1), Coming::Enabled);
+        network.later(at(RESET_AT), Coming::Reset);
+        network
+    }
+
+    /// What the owners want.
+    fn agree(&mut self) {
         let terms = Terms::default();
         let limited = Terms {
             rate_limit: NonZeroU32::new(RATE),
@@ -125,21 +176,54 @@ impl Network {
             (OF_TENANT[0], of_tenant),
             (OF_TENANT[1], of_tenant),
         ] {
-            network
-                .dispatcher
-                .agree(DestinationKey(destination), terms, START);
+            self.dispatcher
+                .agree(DestinationKey(destination), terms, self.now);
         }
-        for n in 0..DESTINATIONS * EVENTS {
-            let due = at(network.draw(60_000));
-            let delivery = PendingDelivery {
-                replayed: (n / DESTINATIONS) % 2 == 0,
-                ..pending(n, n % DESTINATIONS, due)
-            };
-            network.later(due, Coming::Published(delivery));
+    }
+
+    /// Everything but the rows and what was kept is gone, and what was on its way arrives nowhere.
+    fn kill(&mut self) {
+        let now = self.now;
+        self.repeatable += self.owned.len() + self.unsettled;
+        self.coming.retain(|_, what| {
+            !matches!(
+                what,
+                Coming::Answered(..) | Coming::Committed(..) | Coming::Ended(_) | Coming::Read(..)
+            )
+        });
+        self.owned.clear();
+        self.unsettled = 0;
+        for shadow in self.shadows.values_mut() {
+            shadow.in_flight = 0;
+            shadow.starts.clear();
         }
-        network.later(at(REPLAYS_STOP.0), Coming::Paced(None));
-        network.later(at(REPLAYS_STOP.1), Coming::Paced(NonZeroU32::new(20)));
-        network
+        self.dispatcher = Dispatcher::new(self.config.clone());
+        self.agree();
+        for (destination, kept) in self.kept.clone() {
+            self.dispatcher.restore(destination, kept, now);
+        }
+        for key in (0..DESTINATIONS).map(DestinationKey) {
+            self.dispatcher.limit_replays(key, self.replay_rate, now);
+            if self.rows.values().any(|row| row.destination == key) {
+                self.dispatcher.spilled(key, now);
+            }
+            if self.shadows.get(&key).is_some_and(|shadow| shadow.is_disabled) {
+                self.dispatcher.pause(key, now);
+            }
+        }
+    }
+
+    /// As the engine does.
+    fn keep(&mut self, destination: DestinationKey, is_news: bool) {
+        let protection = self.dispatcher.protection(destination);
+        let kept = self.kept.get(&destination);
+        match protection {
+            Some(protection) if is_news || protection.outdates(kept, self.now) => {
+                self.kept.insert(destination, protection);
+            }
+            Some(_) => {}
+            None => drop(self.kept.remove(&destination)),
+        }
     }
 
     fn draw(&mut self, below: u64) -> u64 {
@@ -222,6 +306,7 @@ impl Network {
             assert!(waited <= PATIENCE, "seed {seed}: starved for {waited:?}");
         }
         let shadow = self.shadows.entry(delivery.destination).or_default();
+        assert!(!shadow.is_disabled, "seed {seed}: disabled");
         if let Some(until) = shadow.open_until {
             assert!(now >= until, "seed {seed}: open means no traffic");
             assert_eq!(shadow.in_flight, 0, "seed {seed}: half open is one request");
@@ -230,6 +315,7 @@ impl Network {
         assert!(!is_held, "seed {seed}: started during a hold");
         shadow.in_flight += 1;
         shadow.starts.push(now);
+        shadow.all_starts += 1;
         assert!(
             shadow.in_flight <= self.config.window.ceiling,
             "seed {seed}: window"
@@ -330,9 +416,28 @@ impl Network {
                 self.dispatcher.refilled(destination, rows, unread, now);
             }
             Coming::Paced(rate) => {
+                self.replay_rate = rate;
                 for key in 0..DESTINATIONS {
                     self.dispatcher.limit_replays(DestinationKey(key), rate, now);
                 }
+            }
+            Coming::Killed => self.kill(),
+            Coming::Disabled => {
+                let key = DestinationKey(DISABLED);
+                self.shadows.entry(key).or_default().is_disabled = true;
+                self.dispatcher.pause(key, now);
+            }
+            Coming::Enabled => {
+                let key = DestinationKey(DISABLED);
+                self.shadows.entry(key).or_default().is_disabled = false;
+                self.dispatcher.spilled(key, now);
+            }
+            Coming::Reset => {
+                let key = DestinationKey(RESET);
+                self.dispatcher.reset(key, now);
+                let shadow = self.shadows.entry(key).or_default();
+                (shadow.open_until, shadow.hold_until, shadow.failing_since) = (None, None, None);
+                self.keep(key, true);
             }
             Coming::Answered(delivery, outcome, latency) => self.finish(delivery, outcome, latency),
             Coming::Ended(delivery) => {
@@ -361,7 +466,8 @@ impl Network {
     fn finish(&mut self, delivery: PendingDelivery, outcome: Outcome, latency: Duration) {
         let now = self.now;
         let again = if matches!(outcome, Outcome::Answered(Answer { status: 200, .. })) {
-            assert!(self.succeeded.insert(delivery.key), "seed {}", self.seed);
+            self.repeated += usize::from(!self.succeeded.insert(delivery.key));
+            assert!(self.repeated <= self.repeatable, "seed {}: sent again", self.seed);
             None
         } else {
             let mut again = delivery;
@@ -398,6 +504,7 @@ impl Network {
             Change::Opened { until, .. } => shadow.open_until = Some(until),
             Change::Closed => shadow.open_until = None,
         }
+        self.keep(delivery.destination, learned.change != Change::None);
         let delay = Duration::from_millis(1 + self.draw(20));
         self.later(now.plus(delay), Coming::Committed(delivery, again));
     }
@@ -437,7 +544,7 @@ fn receivers_are_protected_and_nothing_is_lost_whatever_the_seed() {
             "seed {seed}"
         );
         let down = &network.shadows[&DestinationKey(2)];
-        opened += usize::from(down.starts.len() > usize::try_from(EVENTS).unwrap());
+        opened += usize::from(down.all_starts > usize::try_from(EVENTS).unwrap());
         held += usize::from(network.shadows[&DestinationKey(5)].hold_until.is_some());
     }
     let seeds = usize::try_from(SEEDS).unwrap();
