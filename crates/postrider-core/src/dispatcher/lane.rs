@@ -173,6 +173,10 @@ pub(super) struct Lane<P> {
     pub(super) awaits_room: bool,
     /// In the list of those that wait for their tenant's limit.
     pub(super) awaits_tenant: bool,
+    /// In the list of those that wait for a slot that is for everybody.
+    pub(super) awaits_slot: bool,
+    /// The last request that came back took longer than [`super::limits::SOON`], whatever the answer.
+    pub(super) is_slow: bool,
     /// Its timer.
     pub(super) wake_at: Option<Timestamp>,
     pub(super) used_at: Timestamp,
@@ -206,6 +210,8 @@ impl<P: Payload> Lane<P> {
             awaits_refill: false,
             awaits_room: false,
             awaits_tenant: false,
+            awaits_slot: false,
+            is_slow: false,
             wake_at: None,
             used_at: now,
             stopped: None,

@@ -176,12 +176,13 @@ fn crowd(config: DispatcherConfig, lanes: i64) -> (Dispatcher<Bytes>, Vec<Pendin
     (dispatcher, out)
 }
 
+fn told(dispatcher: &Dispatcher<Bytes>, destination: i64) -> (Standing, String) {
+    let view = dispatcher.view(DestinationKey(destination), START);
+    (view.standing, view.explanation())
+}
+
 #[test]
 fn a_server_at_its_limit_says_so() {
-    let told = |dispatcher: &Dispatcher<Bytes>, destination| {
-        let view = dispatcher.view(DestinationKey(destination), START);
-        (view.standing, view.explanation())
-    };
     let (dispatcher, out) = crowd(small(), 9);
     assert_eq!(out.len(), 8);
     let text = "All 8 requests that this server may have out are out; the next one goes out when one of them is answered.";
@@ -333,4 +334,92 @@ fn an_open_breaker_says_why_and_what_comes_next() {
              5 attempts failed.",
         ),
     ]);
+}
+
+/// One delivery that came back after so long.
+fn took(dispatcher: &mut Dispatcher<Bytes>, destination: i64, latency: Duration) {
+    dispatcher.accepted(pending(1_000 + destination, destination, START), None, START);
+    let delivery = started(dispatcher.next_action(START)).unwrap();
+    let finished = Finished {
+        latency,
+        ..answered(delivery, 200)
+    };
+    dispatcher.finished(finished, START);
+}
+
+fn starts(dispatcher: &mut Dispatcher<Bytes>) -> Vec<PendingDelivery> {
+    std::iter::from_fn(|| started(dispatcher.next_action(START))).collect()
+}
+
+/// 16 slots, of which 14 are for everybody.
+#[test]
+fn the_last_slots_are_not_for_slow_receivers() {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig {
+        max_in_flight: 16,
+        ..DispatcherConfig::default()
+    });
+    let (slow, well) = (0..20, 101..104);
+    for key in slow.clone() {
+        took(&mut dispatcher, key, Duration::from_millis(1_001));
+    }
+    took(&mut dispatcher, 101, Duration::from_secs(1));
+    for key in slow {
+        dispatcher.accepted(pending(key, key, START), None, START);
+    }
+    let mut out = starts(&mut dispatcher);
+    assert_eq!(out.len(), 14);
+    let text = "14 requests are out or more; the rest of those that this server may have out are kept for receivers that answer \
+                within a second, and the last request to this one took longer.";
+    assert_eq!(told(&dispatcher, 15), (Standing::AtCapacity, text.to_owned()));
+    for key in well {
+        dispatcher.accepted(pending(key, key, START), None, START);
+    }
+    let others = starts(&mut dispatcher);
+    let keys: Vec<_> = others.iter().map(|delivery| delivery.key.0).collect();
+    assert_eq!(
+        keys,
+        [101, 102],
+        "one that was never seen, too, until really all are out"
+    );
+
+    let mut next_of = |dispatcher: &mut Dispatcher<Bytes>| {
+        let late = Finished {
+            latency: Duration::from_secs(15),
+            ..answered(out.pop().unwrap(), 504)
+        };
+        dispatcher.finished(late, START);
+        let next = starts(dispatcher);
+        next.iter().map(|delivery| delivery.key.0).collect::<Vec<_>>()
+    };
+    assert_eq!(next_of(&mut dispatcher), [103]);
+    assert!(next_of(&mut dispatcher).is_empty(), "15 are out");
+    assert!(next_of(&mut dispatcher).is_empty(), "14 are out");
+    assert_eq!(next_of(&mut dispatcher), [14], "13 were out");
+    assert_eq!(next_of(&mut dispatcher), [15]);
+}
+
+#[test]
+fn whoever_waits_for_a_slot_gets_one_although_those_before_it_cannot_use_theirs() {
+    let mut dispatcher = Dispatcher::new(DispatcherConfig {
+        max_in_flight: 8,
+        ..DispatcherConfig::default()
+    });
+    for key in 0..12 {
+        took(&mut dispatcher, key, Duration::from_secs(2));
+    }
+    for key in 0..12 {
+        dispatcher.accepted(pending(key, key, START), None, START);
+    }
+    let out = starts(&mut dispatcher);
+    assert_eq!(out.len(), 7);
+    let is_out = |key: &i64| out.iter().any(|delivery| delivery.key.0 == *key);
+    let mut waiting: Vec<_> = (0..12).filter(|key| !is_out(key)).collect();
+    let last = waiting.pop().unwrap();
+    for key in waiting {
+        dispatcher.pause(DestinationKey(key), START);
+    }
+    dispatcher.finished(answered(out[0], 200), START);
+    let next = starts(&mut dispatcher);
+    let next: Vec<_> = next.iter().map(|delivery| delivery.key.0).collect();
+    assert_eq!(next, [last]);
 }

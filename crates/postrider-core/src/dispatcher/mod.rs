@@ -27,6 +27,7 @@ pub use self::action::{Action, Finished, Load, Unread};
 pub use self::config::DispatcherConfig;
 pub use self::lane::DEFAULT_REPLAY_RATE;
 use self::lane::{Blocked, Lane, Rest};
+use self::limits::SOON;
 pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
 use self::queue::Waiting;
@@ -61,6 +62,8 @@ pub struct Dispatcher<P> {
     timers: BTreeSet<(Timestamp, DestinationKey)>,
     waiting_for_refill: VecDeque<DestinationKey>,
     waiting_for_room: VecDeque<DestinationKey>,
+    /// Lanes of slow receivers, while what is left of the slots is for others.
+    waiting_for_slot: VecDeque<DestinationKey>,
     refills: usize,
     /// Lanes with a request out.
     busy: usize,
@@ -85,6 +88,7 @@ impl<P: Payload> Dispatcher<P> {
             timers: BTreeSet::new(),
             waiting_for_refill: VecDeque::new(),
             waiting_for_room: VecDeque::new(),
+            waiting_for_slot: VecDeque::new(),
             refills: 0,
             busy: 0,
             in_flight: 0,
@@ -248,6 +252,7 @@ impl<P: Payload> Dispatcher<P> {
                 let Finished {
                     permanent, latency, ..
                 } = finished;
+                lane.is_slow = latency > SOON;
                 let strain = lane
                     .window
                     .finished(outcome, latency, in_flight, &self.config.window);
@@ -274,6 +279,9 @@ impl<P: Payload> Dispatcher<P> {
         }
         self.forget_if_idle(destination, key, now);
         self.list(destination);
+        if let Some(next) = self.offer_slot() {
+            self.list(next);
+        }
         learned
     }
 
@@ -305,7 +313,7 @@ impl<P: Payload> Dispatcher<P> {
         let low_water = self.lane_capacity().div_ceil(4);
         let limit = self.lane_limit();
         while let Some(destination) = self.next_listed() {
-            let is_full = self.full().is_some();
+            let (is_full, is_scarce) = (self.full().is_some(), self.is_scarce());
             let Some(lane) = self.lanes.get_mut(&destination) else {
                 continue;
             };
@@ -344,6 +352,7 @@ impl<P: Payload> Dispatcher<P> {
                     self.ready.push_front(tenant, destination);
                     return None;
                 }
+                None if is_scarce && lane.is_slow => self.await_slot(tenant, destination, now),
                 None => {
                     let was_out = lane.in_flight;
                     let Some((waiting, waited_for)) = lane.start(now) else {
@@ -402,7 +411,7 @@ impl<P: Payload> Dispatcher<P> {
 
     /// The next lane to look at: one that may start something, else one that may read the store now.
     fn next_listed(&mut self) -> Option<DestinationKey> {
-        if let Some(ready) = self.ready.pop() {
+        if let Some(ready) = self.ready.pop().or_else(|| self.offer_slot()) {
             return Some(ready);
         }
         if self.refills >= self.config.max_refills {

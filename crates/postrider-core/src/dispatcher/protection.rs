@@ -260,7 +260,7 @@ impl<P: Payload> Dispatcher<P> {
             tenant_rate: None,
             tenant_blocked_until: None,
             lane_limit: self.lane_limit(),
-            full: self.full(),
+            full: self.full_for(self.lanes.get(&destination).is_some_and(|lane| lane.is_slow)),
         };
         match self.lanes.get(&destination) {
             Some(lane) => {

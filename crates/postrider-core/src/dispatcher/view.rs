@@ -45,6 +45,8 @@ pub enum Full {
     Requests(usize),
     /// So many results are not committed.
     Results(usize),
+    /// So many requests are out, and the rest of what may be is not for slow receivers.
+    Reserved(usize),
 }
 
 /// What a lane shares with others.
@@ -250,6 +252,10 @@ impl LaneView {
             ),
             Some(Full::Requests(most)) => format!(
                 "All {most} requests that this server may have out are out; the next one goes out when one of them is answered."
+            ),
+            Some(Full::Reserved(most)) => format!(
+                "{most} requests are out or more; the rest of those that this server may have out are kept for receivers that \
+                 answer within a second, and the last request to this one took longer."
             ),
             None => "This server had no room for another request.".to_owned(),
         }

@@ -199,7 +199,7 @@ pub const KEYS: &[Key] = &[
         "engine.max_in_flight",
         Kind::Count(1, 100_000),
         "1024",
-        "Requests under way at once, over all destinations: more of them that hang at once hold up the others until breakers open.",
+        "Requests under way at once, over all destinations. The last eighth is not for receivers whose last request took more than a second.",
     ),
     key(
         "engine.max_unsettled",

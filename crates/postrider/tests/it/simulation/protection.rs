@@ -9,7 +9,7 @@ use postrider::directory::{Rules, Shares};
 use postrider::engine::EngineConfig;
 use postrider_core::breaker::BreakerState;
 use postrider_core::delivery::{DeadReason, DeliveryStatus, WaitCause};
-use postrider_core::dispatcher::{Protection, Share, Standing};
+use postrider_core::dispatcher::{DispatcherConfig, Protection, Share, Standing};
 use postrider_core::id::DestinationKey;
 
 use super::HOUR;
@@ -496,4 +496,35 @@ async fn a_tenants_ten_a_second_are_never_more_than_eleven_over_all_its_destinat
         .filter(|cause| **cause == Some(WaitCause::RateLimit))
         .count();
     assert!(limited >= 990, "and each says what it waited for: {limited}");
+}
+
+/// 40 hang, and there are 16 slots, two of them not for slow receivers. The first 16 requests take all until they time out.
+#[tokio::test(start_paused = true)]
+async fn more_that_hang_again_than_slots_leave_some_to_others() {
+    let config = EngineConfig {
+        dispatcher: DispatcherConfig {
+            max_in_flight: 16,
+            ..DispatcherConfig::default()
+        },
+        ..EngineConfig::default()
+    };
+    let world = World::new(1, config).await;
+    let mut hanging = Vec::new();
+    for number in 0..40 {
+        let name = format!("hangs-{number}");
+        hanging.push(world.destination(&name, Behaviour::Hangs, None).await);
+    }
+    let works = Behaviour::Works(Duration::from_millis(20));
+    let works = world.destination("works", works, None).await;
+    world.publish(&hanging, 5).await;
+    // 40 first requests in three rounds of 15 s.
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let out: usize = world.script.in_flight.lock().values().map(|(now, _)| now).sum();
+    assert_eq!(out, 14);
+    let published = world.clock.now();
+    world.publish(&[works], 5).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let seen = world.seen(works).into_iter();
+    let late: Vec<_> = seen.map(|seen| seen.at.since(published).as_millis()).collect();
+    assert_eq!(late, [0, 20, 40, 60, 80], "one at a time, its share, and at once");
 }
