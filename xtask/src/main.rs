@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Test(args) => test::run(&args),
         Command::Crash(args) => crash::run(&args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Setup => sdk::set_up().and_then(|()| promtool::set_up()),
         Command::Ci => check::run().and_then(|()| {

@@ -15,6 +15,8 @@ mod server;
 mod sink;
 mod storm;
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use clap::Args;
 
@@ -24,7 +26,7 @@ use scenario::Bench;
 use storm::Sender;
 
 /// Options of `bench`.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
     /// A few seconds a scenario, and no change to `docs/benchmarks.md`: for development, not for comparison.
     #[arg(long)]
@@ -35,6 +37,10 @@ pub(crate) struct BenchArgs {
     /// How often the latencies beside each neighbourhood are measured; more rounds see smaller differences.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
+    /// Where the servers keep their data: on the disk that is to be measured, or in memory. The page is only changed by runs in
+    /// `target/bench`, which is the default.
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
 
 /// A part of the bench.
@@ -70,7 +76,7 @@ struct Scale {
 }
 
 /// Builds, runs every scenario and writes the page.
-pub(crate) fn run(args: BenchArgs) -> Result<()> {
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     run_command(&mut cargo([
         "build",
         "--release",
@@ -80,8 +86,10 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
         "--package",
         "xtask",
     ]))?;
-    let folder = at_root("target/bench");
+    let folder = args.folder.clone().unwrap_or_else(|| at_root("target/bench"));
     std::fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    let run = tempfile::TempDir::with_prefix_in("run-", folder).context("failed to make a folder")?;
+    let folder = run.path().to_owned();
     let mut scale = if args.quick {
         Scale {
             seconds: 3,
@@ -113,7 +121,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<()> {
     let report = runtime.block_on(measure(Bench { folder, scale }, args.only))?;
     let text = report.to_string();
     println!("\n{text}");
-    if args.quick || args.only.is_some() {
+    if args.quick || args.only.is_some() || args.folder.is_some() {
         return Ok(());
     }
     report::rewrite(&at_root("docs/benchmarks.md"), &text)

@@ -32,11 +32,12 @@ pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-/// A running server. Killed when dropped.
+/// A running server. Killed when dropped; its folder stays, since a disk that is told of freed blocks is busy with them while the
+/// next server is measured.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) address: SocketAddr,
-    folder: TempDir,
+    folder: PathBuf,
     settings: Vec<Setting>,
     child: Child,
 }
@@ -47,14 +48,13 @@ pub(super) type Setting = (&'static str, &'static str);
 impl Server {
     /// Starts on a fresh folder below `parent` (which is on a disk, unlike many a `/tmp`) and waits until it is ready.
     pub(super) async fn start(parent: &Path, settings: &[Setting]) -> Result<Self> {
-        let folder = TempDir::with_prefix_in("data-", parent).context("failed to make a folder")?;
-        Self::start_in(folder, settings).await
+        Self::start_in(fresh_folder(parent)?, settings).await
     }
 
     /// The same with a copy of another server's data, which must not run.
     pub(super) async fn start_on_copy(parent: &Path, data: &Path, settings: &[Setting]) -> Result<Self> {
-        let folder = TempDir::with_prefix_in("data-", parent).context("failed to make a folder")?;
-        let copy = folder.path().join(DATA);
+        let folder = fresh_folder(parent)?;
+        let copy = folder.join(DATA);
         std::fs::create_dir(&copy)?;
         for entry in std::fs::read_dir(data)? {
             let entry = entry?;
@@ -64,7 +64,7 @@ impl Server {
         Self::start_in(folder, settings).await
     }
 
-    async fn start_in(folder: TempDir, settings: &[Setting]) -> Result<Self> {
+    async fn start_in(folder: PathBuf, settings: &[Setting]) -> Result<Self> {
         let address = free_address()?;
         let settings = settings.to_vec();
         let child = spawn(address, &folder, &settings)?;
@@ -91,7 +91,7 @@ impl Server {
 
     /// Where its data is.
     pub(super) fn data(&self) -> PathBuf {
-        self.folder.path().join(DATA)
+        self.folder.join(DATA)
     }
 
     /// CPU seconds since its start.
@@ -146,13 +146,18 @@ impl Server {
     }
 }
 
-fn spawn(address: SocketAddr, folder: &TempDir, settings: &[Setting]) -> Result<Child> {
+fn fresh_folder(parent: &Path) -> Result<PathBuf> {
+    let folder = TempDir::with_prefix_in("data-", parent).context("failed to make a folder")?;
+    Ok(folder.keep())
+}
+
+fn spawn(address: SocketAddr, folder: &Path, settings: &[Setting]) -> Result<Child> {
     Command::new(binary("postrider"))
         // `dev` differs from `serve` only in defaults: here, that destinations may be on loopback.
         .args(["dev", "--api-key", KEY, "--listen", &address.to_string()])
         .args(["--log-level", "error", "--data-dir"])
-        .arg(folder.path().join(DATA))
-        .current_dir(folder.path())
+        .arg(folder.join(DATA))
+        .current_dir(folder)
         .envs(settings.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
