@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::limits::Pace;
 use super::queue::{FRESH_TIME, Payload, Queue, Waiting};
 use crate::breaker::{Breaker, Gate};
 use crate::delivery::{PendingDelivery, WaitCause};
@@ -173,10 +174,12 @@ pub(super) struct Lane<P> {
     pub(super) awaits_room: bool,
     /// In the list of those that wait for their tenant's limit.
     pub(super) awaits_tenant: bool,
-    /// In the list of those that wait for a slot that is for everybody.
+    /// In the list of those that wait until fewer requests are out to receivers like theirs.
     pub(super) awaits_slot: bool,
-    /// The last request that came back took longer than [`super::limits::SOON`], whatever the answer.
-    pub(super) is_slow: bool,
+    /// It was the first of these, and there was a slot.
+    pub(super) has_turn: bool,
+    /// How long the last request took that came back.
+    pub(super) pace: Pace,
     /// Its timer.
     pub(super) wake_at: Option<Timestamp>,
     pub(super) used_at: Timestamp,
@@ -211,7 +214,8 @@ impl<P: Payload> Lane<P> {
             awaits_room: false,
             awaits_tenant: false,
             awaits_slot: false,
-            is_slow: false,
+            has_turn: false,
+            pace: Pace::Unknown,
             wake_at: None,
             used_at: now,
             stopped: None,

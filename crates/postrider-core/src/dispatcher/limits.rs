@@ -1,17 +1,110 @@
 //! What all lanes share, and how much of it there is.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::queue::Payload;
 use super::view::Full;
 use super::{Dispatcher, DispatcherConfig};
 use crate::id::{DestinationKey, TenantKey};
+use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
-/// One of so many slots is not for slow receivers.
+/// One of so many slots is for receivers that answer soon.
 const RESERVED: usize = 8;
-/// Those whose last request took longer than this.
-pub(super) const SOON: Duration = Duration::from_secs(1);
+/// Soon is within this.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How long a receiver's last request took, whatever the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// None has come back.
+    Unknown,
+    /// At most a second.
+    Prompt,
+    /// Longer.
+    Slow,
+}
+
+impl Pace {
+    /// After another request; one that failed by a fault of ours says nothing.
+    pub(super) fn after(self, outcome: &Outcome, latency: Duration) -> Self {
+        match outcome {
+            Outcome::Failed(kind) if !kind.blames_receiver() => self,
+            _ if latency <= SOON => Self::Prompt,
+            _ => Self::Slow,
+        }
+    }
+}
+
+/// Who has requests out, and who waits because of that.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// Requests out, by the pace of their receivers.
+    out: [usize; 3],
+    /// Lanes of slow receivers.
+    slow: usize,
+    /// Lanes that wait until fewer requests are out to receivers like theirs, in turn.
+    waiting: VecDeque<DestinationKey>,
+}
+
+impl Slots {
+    /// A lane that had `before` requests out has `after`.
+    pub(super) fn changed(&mut self, pace: Pace, before: u32, after: u32) {
+        let out = &mut self.out[pace as usize];
+        *out = (*out + after as usize).saturating_sub(before as usize);
+    }
+
+    /// A request of a lane came back; so many of it are still out.
+    pub(super) fn learn(&mut self, pace: &mut Pace, in_flight: u32, outcome: &Outcome, latency: Duration) {
+        let before = std::mem::replace(pace, pace.after(outcome, latency));
+        self.changed(before, in_flight, 0);
+        self.changed(*pace, 0, in_flight);
+        self.slow += usize::from(*pace == Pace::Slow);
+        self.slow -= usize::from(before == Pace::Slow);
+    }
+
+    /// After lanes were forgotten, none of which had a request out: so many are slow.
+    pub(super) fn recount(&mut self, slow: usize) {
+        self.slow = slow;
+    }
+
+    fn scarcity(&self, all: usize) -> Scarcity {
+        let [unknown, _, slow] = self.out;
+        let reserved = all / RESERVED;
+        let doubts = reserved > 0 && self.slow >= reserved;
+        let out = if doubts { slow + unknown } else { slow };
+        Scarcity {
+            doubts,
+            is_used_up: reserved > 0 && out >= all - reserved,
+            has_queue: !self.waiting.is_empty(),
+        }
+    }
+}
+
+/// Whether receivers that do not answer soon have as many requests out as they may together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scarcity {
+    /// So many are slow that those of which nothing is known count as slow, too.
+    doubts: bool,
+    is_used_up: bool,
+    has_queue: bool,
+}
+
+impl Scarcity {
+    fn concerns(self, pace: Pace) -> bool {
+        match pace {
+            Pace::Prompt => false,
+            Pace::Unknown => self.doubts,
+            Pace::Slow => true,
+        }
+    }
+
+    /// Whether a lane has to wait; one whose turn it is waits only for the slot.
+    pub(super) fn stops(self, pace: Pace, has_turn: bool) -> bool {
+        self.concerns(pace) && (self.is_used_up || (self.has_queue && !has_turn))
+    }
+}
 
 impl<P: Payload> Dispatcher<P> {
     /// Requests that one lane may have out. While slots are plentiful only its window counts; beyond half of them the
@@ -24,43 +117,52 @@ impl<P: Payload> Dispatcher<P> {
         u32::try_from(share.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Whether the slots that are left are not for slow receivers: however many of them hang again, others find a slot.
-    pub(super) fn is_scarce(&self) -> bool {
-        self.in_flight >= self.for_slow_ones()
+    /// See [`Scarcity`].
+    pub(super) fn scarcity(&self) -> Scarcity {
+        self.slots.scarcity(self.config.max_in_flight)
     }
 
-    /// Requests that may be out while slow receivers are among those that want another.
-    fn for_slow_ones(&self) -> usize {
-        let all = self.config.max_in_flight;
-        all - all / RESERVED
-    }
-
-    /// What there is no room for, as far as such a lane goes.
-    pub(super) fn full_for(&self, is_slow: bool) -> Option<Full> {
-        self.full()
-            .or_else(|| (self.is_scarce() && is_slow).then(|| Full::Reserved(self.for_slow_ones())))
-    }
-
-    /// A slow lane is looked at again when there is a slot for it. What its tenant may send is for others until then.
+    /// A lane waits until fewer requests are out to receivers like its own; what its tenant may send is for others meanwhile.
+    /// One whose turn it was keeps its place.
     pub(super) fn await_slot(&mut self, tenant: TenantKey, destination: DestinationKey, now: Timestamp) {
         if let Some(lane) = self.lanes.get_mut(&destination)
             && !std::mem::replace(&mut lane.awaits_slot, true)
         {
-            self.waiting_for_slot.push_back(destination);
+            if std::mem::take(&mut lane.has_turn) {
+                self.slots.waiting.push_front(destination);
+            } else {
+                self.slots.waiting.push_back(destination);
+            }
         }
         self.offer(tenant, Some(destination), now);
     }
 
-    /// The first slow lane that waits, when there is a slot for it.
+    /// The first lane that waits has its turn, if there is a slot for it.
     pub(super) fn offer_slot(&mut self) -> Option<DestinationKey> {
-        if self.is_scarce() {
+        if self.scarcity().is_used_up {
             return None;
         }
-        let next = self.waiting_for_slot.pop_front()?;
+        let next = self.slots.waiting.pop_front()?;
         if let Some(lane) = self.lanes.get_mut(&next) {
             lane.awaits_slot = false;
+            lane.has_turn = true;
         }
         Some(next)
+    }
+
+    /// The first lane that waits is looked at in turn with the others, if there is a slot for it.
+    pub(super) fn list_next(&mut self) {
+        if let Some(next) = self.offer_slot() {
+            self.list(next);
+        }
+    }
+
+    /// What there is no room for, as far as a lane with this pace goes.
+    pub(super) fn full_for(&self, pace: Pace) -> Option<Full> {
+        let all = self.config.max_in_flight;
+        let is_stopped = self.scarcity().stops(pace, true);
+        self.full()
+            .or_else(|| is_stopped.then_some(Full::Reserved(all - all / RESERVED)))
     }
 
     /// What there is no room for, so that nothing starts whoever is ready.

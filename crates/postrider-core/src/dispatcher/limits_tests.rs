@@ -185,7 +185,8 @@ fn told(dispatcher: &Dispatcher<Bytes>, destination: i64) -> (Standing, String) 
 fn a_server_at_its_limit_says_so() {
     let (dispatcher, out) = crowd(small(), 9);
     assert_eq!(out.len(), 8);
-    let text = "All 8 requests that this server may have out are out; the next one goes out when one of them is answered.";
+    let text = "All 8 requests that this server may have out are out; the next one goes out when one of them ends and this \
+                destination has its turn.";
     assert_eq!(told(&dispatcher, 9), (Standing::AtCapacity, text.to_owned()));
     let narrow = DispatcherConfig {
         max_unsettled: 3,
@@ -210,8 +211,8 @@ fn a_lane_that_has_its_share_says_so() {
     assert_eq!((view.standing, view.share), (Standing::WindowFull, Some(2)));
     assert_eq!(
         view.explanation(),
-        "2 requests are out, the destination's share (2) of all that may be out at once; the next one goes out when one of them \
-         is answered."
+        "2 of 2 requests are out, the destination's share of all that may be out at once; the next one goes out when one of them \
+         ends."
     );
 }
 
@@ -265,7 +266,7 @@ fn each_standing_has_a_sentence_that_says_why() {
         (doing(Standing::Flowing, false), "Deliveries flow."),
         (
             full,
-            "4 of 4 requests are out; the next one goes out when one of them is answered.",
+            "4 of 4 requests are out; the next one goes out when one of them ends.",
         ),
         (
             limited,
@@ -338,7 +339,7 @@ fn an_open_breaker_says_why_and_what_comes_next() {
 
 /// One delivery that came back after so long.
 fn took(dispatcher: &mut Dispatcher<Bytes>, destination: i64, latency: Duration) {
-    dispatcher.accepted(pending(1_000 + destination, destination, START), None, START);
+    dispatcher.accepted(pending(10_000 + destination, destination, START), None, START);
     let delivery = started(dispatcher.next_action(START)).unwrap();
     let finished = Finished {
         latency,
@@ -351,51 +352,114 @@ fn starts(dispatcher: &mut Dispatcher<Bytes>) -> Vec<PendingDelivery> {
     std::iter::from_fn(|| started(dispatcher.next_action(START))).collect()
 }
 
-/// 16 slots, of which 14 are for everybody.
-#[test]
-fn the_last_slots_are_not_for_slow_receivers() {
-    let mut dispatcher = Dispatcher::new(DispatcherConfig {
+/// Of 16 slots, slow receivers may have 14 together.
+fn with_16_slots() -> Dispatcher<Bytes> {
+    Dispatcher::new(DispatcherConfig {
         max_in_flight: 16,
         ..DispatcherConfig::default()
-    });
-    let (slow, well) = (0..20, 101..104);
+    })
+}
+
+fn keys(deliveries: &[PendingDelivery]) -> Vec<i64> {
+    deliveries.iter().map(|delivery| delivery.key.0).collect()
+}
+
+fn late(delivery: PendingDelivery) -> Finished<Bytes> {
+    Finished {
+        latency: Duration::from_secs(2),
+        ..answered(delivery, 200)
+    }
+}
+
+#[test]
+fn the_last_slots_are_for_receivers_that_answer_soon() {
+    let mut dispatcher = with_16_slots();
+    let (slow, prompt, never_seen) = (0..20, 101..104, 200);
     for key in slow.clone() {
         took(&mut dispatcher, key, Duration::from_millis(1_001));
     }
-    took(&mut dispatcher, 101, Duration::from_secs(1));
-    for key in slow {
+    for key in prompt.clone() {
+        took(&mut dispatcher, key, Duration::from_secs(1));
+    }
+    for key in slow.chain([never_seen]) {
         dispatcher.accepted(pending(key, key, START), None, START);
     }
     let mut out = starts(&mut dispatcher);
     assert_eq!(out.len(), 14);
-    let text = "14 requests are out or more; the rest of those that this server may have out are kept for receivers that answer \
-                within a second, and the last request to this one took longer.";
-    assert_eq!(told(&dispatcher, 15), (Standing::AtCapacity, text.to_owned()));
-    for key in well {
+    let text = "14 requests are out or more; the rest of those that this server may have out are kept for receivers that are \
+                known to answer within a second, and the last request to this one took longer, or there was none.";
+    for waits in [15, never_seen] {
+        assert_eq!(told(&dispatcher, waits), (Standing::AtCapacity, text.to_owned()));
+    }
+    for key in prompt {
         dispatcher.accepted(pending(key, key, START), None, START);
     }
     let others = starts(&mut dispatcher);
-    let keys: Vec<_> = others.iter().map(|delivery| delivery.key.0).collect();
-    assert_eq!(
-        keys,
-        [101, 102],
-        "one that was never seen, too, until really all are out"
-    );
-
+    assert_eq!(keys(&others), [101, 102], "until really all are out");
     let mut next_of = |dispatcher: &mut Dispatcher<Bytes>| {
-        let late = Finished {
-            latency: Duration::from_secs(15),
-            ..answered(out.pop().unwrap(), 504)
-        };
-        dispatcher.finished(late, START);
-        let next = starts(dispatcher);
-        next.iter().map(|delivery| delivery.key.0).collect::<Vec<_>>()
+        dispatcher.finished(late(out.pop().unwrap()), START);
+        keys(&starts(dispatcher))
     };
     assert_eq!(next_of(&mut dispatcher), [103]);
-    assert!(next_of(&mut dispatcher).is_empty(), "15 are out");
-    assert!(next_of(&mut dispatcher).is_empty(), "14 are out");
-    assert_eq!(next_of(&mut dispatcher), [14], "13 were out");
-    assert_eq!(next_of(&mut dispatcher), [15]);
+    for next in [14, 15, 16] {
+        assert_eq!(next_of(&mut dispatcher), [next], "in turn");
+    }
+}
+
+#[test]
+fn as_long_as_few_are_slow_one_that_was_never_seen_gets_a_slot() {
+    let mut dispatcher = with_16_slots();
+    took(&mut dispatcher, 100, Duration::from_secs(2));
+    for key in (0..15).chain([100, 15, 16]) {
+        dispatcher.accepted(pending(key, key, START), None, START);
+    }
+    assert_eq!(starts(&mut dispatcher).len(), 16);
+}
+
+/// Twenty slow receivers with more to send each, and 14 slots: none gets two more than another.
+#[test]
+fn slow_receivers_have_slots_in_turn() {
+    let mut dispatcher = with_16_slots();
+    for lane in 0..20 {
+        took(&mut dispatcher, lane, Duration::from_secs(2));
+    }
+    for key in 0..200 {
+        dispatcher.accepted(pending(key, key % 20, START), None, START);
+    }
+    let mut made = [0; 20];
+    let mut out = VecDeque::new();
+    for _ in 0..150 {
+        for delivery in starts(&mut dispatcher) {
+            made[usize::try_from(delivery.destination.0).unwrap()] += 1;
+            out.push_back(delivery);
+        }
+        let (least, most) = (made.iter().min().unwrap(), made.iter().max().unwrap());
+        assert!(most - least <= 1, "{made:?}");
+        dispatcher.finished(late(out.pop_front().unwrap()), START);
+    }
+}
+
+/// However busy prompt ones are: what they have out does not count against slow ones.
+#[test]
+fn prompt_receivers_do_not_starve_a_slow_one() {
+    let mut dispatcher = with_16_slots();
+    took(&mut dispatcher, 500, Duration::from_secs(2));
+    for lane in 0..20 {
+        took(&mut dispatcher, lane, Duration::from_millis(5));
+    }
+    for key in 0..1_000 {
+        dispatcher.accepted(pending(key, key % 20, START), None, START);
+    }
+    let mut out: VecDeque<_> = starts(&mut dispatcher).into();
+    assert_eq!(out.len(), 16);
+    dispatcher.accepted(pending(9_999, 500, START), None, START);
+    let waited = (0..100).find(|_| {
+        dispatcher.finished(answered(out.pop_front().unwrap(), 200), START);
+        let next = starts(&mut dispatcher);
+        out.extend(&next);
+        next.iter().any(|delivery| delivery.destination.0 == 500)
+    });
+    assert!(waited.is_some_and(|starts| starts <= 21), "{waited:?}");
 }
 
 #[test]

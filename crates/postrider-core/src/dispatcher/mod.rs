@@ -27,7 +27,7 @@ pub use self::action::{Action, Finished, Load, Unread};
 pub use self::config::DispatcherConfig;
 pub use self::lane::DEFAULT_REPLAY_RATE;
 use self::lane::{Blocked, Lane, Rest};
-use self::limits::SOON;
+use self::limits::{Pace, Slots};
 pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
 use self::queue::Waiting;
@@ -62,8 +62,7 @@ pub struct Dispatcher<P> {
     timers: BTreeSet<(Timestamp, DestinationKey)>,
     waiting_for_refill: VecDeque<DestinationKey>,
     waiting_for_room: VecDeque<DestinationKey>,
-    /// Lanes of slow receivers, while what is left of the slots is for others.
-    waiting_for_slot: VecDeque<DestinationKey>,
+    slots: Slots,
     refills: usize,
     /// Lanes with a request out.
     busy: usize,
@@ -88,7 +87,7 @@ impl<P: Payload> Dispatcher<P> {
             timers: BTreeSet::new(),
             waiting_for_refill: VecDeque::new(),
             waiting_for_room: VecDeque::new(),
-            waiting_for_slot: VecDeque::new(),
+            slots: Slots::default(),
             refills: 0,
             busy: 0,
             in_flight: 0,
@@ -222,6 +221,7 @@ impl<P: Payload> Dispatcher<P> {
         let was_lost = std::mem::take(&mut owned.lost);
         if !was_lost {
             lane.in_flight = in_flight.saturating_sub(1);
+            self.slots.changed(lane.pace, in_flight, lane.in_flight);
             self.busy -= usize::from(in_flight == 1);
             self.in_flight = self.in_flight.saturating_sub(1);
         }
@@ -252,7 +252,7 @@ impl<P: Payload> Dispatcher<P> {
                 let Finished {
                     permanent, latency, ..
                 } = finished;
-                lane.is_slow = latency > SOON;
+                self.slots.learn(&mut lane.pace, lane.in_flight, outcome, latency);
                 let strain = lane
                     .window
                     .finished(outcome, latency, in_flight, &self.config.window);
@@ -279,9 +279,7 @@ impl<P: Payload> Dispatcher<P> {
         }
         self.forget_if_idle(destination, key, now);
         self.list(destination);
-        if let Some(next) = self.offer_slot() {
-            self.list(next);
-        }
+        self.list_next();
         learned
     }
 
@@ -313,7 +311,7 @@ impl<P: Payload> Dispatcher<P> {
         let low_water = self.lane_capacity().div_ceil(4);
         let limit = self.lane_limit();
         while let Some(destination) = self.next_listed() {
-            let (is_full, is_scarce) = (self.full().is_some(), self.is_scarce());
+            let (is_full, scarcity) = (self.full().is_some(), self.scarcity());
             let Some(lane) = self.lanes.get_mut(&destination) else {
                 continue;
             };
@@ -352,32 +350,41 @@ impl<P: Payload> Dispatcher<P> {
                     self.ready.push_front(tenant, destination);
                     return None;
                 }
-                None if is_scarce && lane.is_slow => self.await_slot(tenant, destination, now),
+                None if scarcity.stops(lane.pace, lane.has_turn) => self.await_slot(tenant, destination, now),
                 None => {
-                    let was_out = lane.in_flight;
-                    let Some((waiting, waited_for)) = lane.start(now) else {
-                        continue;
-                    };
-                    lane.listed = true;
-                    self.ready.push_back(tenant, destination);
-                    self.ready.served(tenant, self.tenants.weight(tenant));
-                    self.tenants.take(tenant, now);
-                    self.busy += usize::from(was_out == 0);
-                    // Less than one more when some were lost.
-                    self.in_flight = self.in_flight + lane.in_flight as usize - was_out as usize;
-                    self.queued -= 1;
-                    self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
-                    self.offer(tenant, Some(destination), now);
-                    return Some(Action::Start(waiting.delivery, waiting.payload, waited_for));
+                    if let Some(action) = self.begin(destination, now) {
+                        return Some(action);
+                    }
                 }
                 Some(blocked) => {
                     lane.note(blocked, now);
+                    lane.has_turn = false;
                     self.sleep(destination, blocked, now);
                     self.offer(tenant, Some(destination), now);
                 }
             }
         }
         None
+    }
+
+    /// Starts the next delivery of a lane that nothing stops.
+    fn begin(&mut self, destination: DestinationKey, now: Timestamp) -> Option<Action<P>> {
+        let lane = self.lanes.get_mut(&destination)?;
+        let (tenant, was_out) = (lane.tenant, lane.in_flight);
+        lane.has_turn = false;
+        let (waiting, waited_for) = lane.start(now)?;
+        lane.listed = true;
+        self.slots.changed(lane.pace, was_out, lane.in_flight);
+        self.busy += usize::from(was_out == 0);
+        // Less than one more when some were lost.
+        self.in_flight = self.in_flight + lane.in_flight as usize - was_out as usize;
+        self.ready.push_back(tenant, destination);
+        self.ready.served(tenant, self.tenants.weight(tenant));
+        self.tenants.take(tenant, now);
+        self.queued -= 1;
+        self.payload_bytes -= waiting.payload.as_ref().map_or(0, Payload::bytes);
+        self.offer(tenant, Some(destination), now);
+        Some(Action::Start(waiting.delivery, waiting.payload, waited_for))
     }
 
     /// When [`Dispatcher::next_action`] wants to be asked again without any input, and why.
@@ -404,6 +411,9 @@ impl<P: Payload> Dispatcher<P> {
         if now.since(self.swept_at) >= Duration::from_secs(60) {
             self.swept_at = now;
             self.lanes.retain(|_, lane| !lane.is_disposable(now, LANE_IDLE));
+            let lanes = self.lanes.values();
+            self.slots
+                .recount(lanes.filter(|lane| lane.pace == Pace::Slow).count());
             self.tenants
                 .retain(&self.lanes.values().map(|lane| lane.tenant).collect());
         }

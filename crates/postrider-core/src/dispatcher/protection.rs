@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::lane::{DEFAULT_REPLAY_RATE, Lane, Limit};
+use super::limits::Pace;
 use super::queue::Payload;
 use super::tenants::Share;
 use super::view::{LaneView, Rank, Shared};
@@ -260,7 +261,11 @@ impl<P: Payload> Dispatcher<P> {
             tenant_rate: None,
             tenant_blocked_until: None,
             lane_limit: self.lane_limit(),
-            full: self.full_for(self.lanes.get(&destination).is_some_and(|lane| lane.is_slow)),
+            full: self.full_for(
+                self.lanes
+                    .get(&destination)
+                    .map_or(Pace::Unknown, |lane| lane.pace),
+            ),
         };
         match self.lanes.get(&destination) {
             Some(lane) => {

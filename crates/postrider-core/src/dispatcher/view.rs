@@ -45,7 +45,7 @@ pub enum Full {
     Requests(usize),
     /// So many results are not committed.
     Results(usize),
-    /// So many requests are out, and the rest of what may be is not for slow receivers.
+    /// So many requests are out, and the rest of what may be is for receivers that are known to answer soon.
     Reserved(usize),
 }
 
@@ -81,7 +81,7 @@ pub struct LaneView {
     pub ceiling: u32,
     /// Its share of the requests that may be out over all destinations, where that is less than its window.
     pub share: Option<u32>,
-    /// What this server has no room for, whatever the destination.
+    /// What this server has no room for, as far as this destination goes.
     pub full: Option<Full>,
     /// The latency that is taken for normal.
     pub baseline: Option<Duration>,
@@ -219,12 +219,12 @@ impl LaneView {
                 self.rate.map_or(0, NonZeroU32::get)
             ),
             Standing::WindowFull if let Some(share) = self.share => format!(
-                "{} requests are out, the destination's share ({share}) of all that may be out at once; the next one goes out when \
-                 one of them is answered.",
+                "{} of {share} requests are out, the destination's share of all that may be out at once; the next one goes out when \
+                 one of them ends.",
                 self.in_flight
             ),
             Standing::WindowFull => format!(
-                "{} of {} requests are out; the next one goes out when one of them is answered.",
+                "{} of {} requests are out; the next one goes out when one of them ends.",
                 self.in_flight,
                 self.window.max(self.in_flight)
             ),
@@ -250,12 +250,16 @@ impl LaneView {
             Some(Full::Results(most)) => format!(
                 "Nothing is sent by this server, because {most} results are not written yet; see its health and the disk."
             ),
+            Some(Full::Requests(1)) => {
+                "The one request that this server may have out is out; the next one goes out when it ends and this destination has its turn.".to_owned()
+            }
             Some(Full::Requests(most)) => format!(
-                "All {most} requests that this server may have out are out; the next one goes out when one of them is answered."
+                "All {most} requests that this server may have out are out; the next one goes out when one of them ends and this \
+                 destination has its turn."
             ),
             Some(Full::Reserved(most)) => format!(
                 "{most} requests are out or more; the rest of those that this server may have out are kept for receivers that \
-                 answer within a second, and the last request to this one took longer."
+                 are known to answer within a second, and the last request to this one took longer, or there was none."
             ),
             None => "This server had no room for another request.".to_owned(),
         }

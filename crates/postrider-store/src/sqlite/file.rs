@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is answered while it is not there.
 pub(super) const GONE: &str =
-    "the database file was removed or replaced; restore it, or restart on what is there now";
+    "the database file was removed or replaced; put it back: the log beside it belongs to it";
 
 /// The database's file, as it was when it was opened.
 #[derive(Debug)]

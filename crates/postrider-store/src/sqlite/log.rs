@@ -10,6 +10,7 @@
 //! does, after it has answered and when nothing waits.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,21 +37,33 @@ pub(super) struct Log {
     path: PathBuf,
     /// What the connection's commits do; unknown at first.
     current: Option<Flush>,
-    /// Since when something waits for a flush.
+    /// Since when something waits for a flush. A process that died may have left something: that waits at first.
     waits_since: Option<Instant>,
+    /// What the connection had changed when the transaction began.
+    changes: u64,
+    /// A flush failed that older commits needed. The system may have dropped their pages: what is written after them would be
+    /// unreachable if it had, so nothing is until the log begins anew.
+    is_torn: bool,
     /// The last try to copy it failed.
     stays: bool,
 }
 
 impl Log {
-    /// Of the database at `path`.
-    pub(super) fn new(path: &Path) -> Self {
+    /// Where the log of the database at `path` is.
+    pub(super) fn path(path: &Path) -> PathBuf {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
+        log.into()
+    }
+
+    /// Of the database at `path`.
+    pub(super) fn new(path: &Path) -> Self {
         Self {
-            path: log.into(),
+            path: Self::path(path),
             current: None,
-            waits_since: None,
+            waits_since: Some(Instant::now()),
+            changes: 0,
+            is_torn: false,
             stays: false,
         }
     }
@@ -58,6 +71,12 @@ impl Log {
     /// Before a transaction begins: has its commit do what `wanted` says, or flush because something has waited for too long.
     /// Answers which.
     pub(super) fn prepare(&mut self, conn: &Connection, wanted: Flush) -> Result<Flush, Fault> {
+        if self.is_torn {
+            begin_anew(conn)?;
+            self.is_torn = false;
+            self.waits_since = None;
+        }
+        self.changes = conn.total_changes();
         let flush = if self.is_due() { Flush::Now } else { wanted };
         if self.current != Some(flush) {
             // Unknown again if this fails.
@@ -73,14 +92,22 @@ impl Log {
         Ok(flush)
     }
 
-    /// A transaction that was so prepared was committed.
-    pub(super) fn committed(&mut self, flush: Flush) {
+    /// A transaction that was so prepared was committed. One that changed nothing flushed nothing.
+    pub(super) fn committed(&mut self, conn: &Connection, flush: Flush) {
+        if conn.total_changes() == self.changes {
+            return;
+        }
         match flush {
             Flush::Now => self.waits_since = None,
             Flush::Later => {
                 self.waits_since.get_or_insert_with(Instant::now);
             }
         }
+    }
+
+    /// It was not, since its flush failed.
+    pub(super) fn failed(&mut self) {
+        self.is_torn |= self.waits_since.is_some();
     }
 
     /// How long the queue may stay empty before something is due.
@@ -94,25 +121,36 @@ impl Log {
         self.waits_since.is_some_and(|since| since.elapsed() >= LATEST)
     }
 
-    /// Flushes what waits. What that fails for is given up: it is not tried again, since a second flush of the same pages says
-    /// nothing about the first.
+    /// Flushes what waits.
     pub(super) fn flush(&mut self) {
         if self.waits_since.take().is_none() {
             return;
         }
         // Any handle of a file flushes all of it.
-        let flushed = File::open(&self.path).and_then(|log| log.sync_data());
-        if let Err(error) = flushed {
-            tracing::warn!(%error, "the store's log could not be flushed: results of the last attempts may be lost when the power fails");
+        match File::open(&self.path) {
+            Ok(log) => {
+                if let Err(error) = log.sync_data() {
+                    tracing::error!(%error, "the store's log could not be flushed; nothing is written until it could begin anew");
+                    self.is_torn = true;
+                }
+            }
+            // It was copied whole, and the connection that did so has ended.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, "the store's log could not be opened for a flush; trying again");
+                self.waits_since = Some(Instant::now());
+            }
         }
     }
 
-    /// Copies a log of at least `pages` into the database, so that it can be overwritten from its start; while operations wait
-    /// (`is_busy`), only one that is twice as long. Never waits for readers. What fails is tried again after the next commit.
+    /// Copies a log of which at least `pages` are new into the database, so that it can be overwritten from its start; while
+    /// operations wait (`is_busy`), twice as many. A log that could not begin anew because of readers, and is four times as long,
+    /// is copied after each commit: the next finds it copied whole. Never waits for readers. What fails is tried again after the
+    /// next commit.
     pub(super) fn keep_short(&mut self, conn: &Connection, pages: u32, is_busy: bool) {
         let limit = i64::from(pages) * if is_busy { 2 } else { 1 };
-        let copied = not_copied(conn).and_then(|length| {
-            if length >= limit {
+        let copied = length(conn).and_then(|Length { all, new }| {
+            if new >= limit || (new > 0 && all >= 4 * i64::from(pages)) {
                 conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?
                     .query_row([], |_| Ok(()))?;
             }
@@ -128,13 +166,33 @@ impl Log {
     }
 }
 
-/// Pages of the log that the database does not have.
-fn not_copied(conn: &Connection) -> Result<i64, Fault> {
+/// Pages of the log.
+struct Length {
+    all: i64,
+    /// Those that the database does not have.
+    new: i64,
+}
+
+fn length(conn: &Connection) -> Result<Length, Fault> {
     let mut statement = conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
     Ok(statement.query_row([], |row| {
-        let (length, copied): (i64, i64) = (row.get(1)?, row.get(2)?);
-        Ok(length - copied)
+        let (all, copied): (i64, i64) = (row.get(1)?, row.get(2)?);
+        Ok(Length {
+            all,
+            new: all - copied,
+        })
     })?)
+}
+
+/// Copies all of the log, from memory where the disk has lost it, and empties it. Waits for readers.
+fn begin_anew(conn: &Connection) -> Result<(), Fault> {
+    let is_busy: bool = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if is_busy {
+        let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+        return Err(rusqlite::Error::SqliteFailure(busy, None).into());
+    }
+    tracing::info!("the store's log begins anew");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -154,8 +212,16 @@ mod tests {
         let conn = Connection::open(&path).unwrap();
         conn.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t(x INTEGER) STRICT")
             .unwrap();
-        let log = Log::new(&path);
+        let mut log = Log::new(&path);
+        assert_eq!(log.patience(IDLE), LATEST, "what a process left that died");
+        log.flush();
         (directory, conn, log)
+    }
+
+    fn commit(conn: &Connection, log: &mut Log, wanted: Flush) {
+        let flush = log.prepare(conn, wanted).unwrap();
+        conn.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        log.committed(conn, flush);
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,9 +238,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn results_that_do_not_end_are_flushed_every_20_ms() {
         let (_directory, conn, mut log) = database();
-        log.committed(Flush::Later);
+        commit(&conn, &mut log, Flush::Later);
         tokio::time::advance(Duration::from_millis(19)).await;
-        log.committed(Flush::Later);
+        commit(&conn, &mut log, Flush::Later);
         assert_eq!(log.prepare(&conn, Flush::Later).unwrap(), Flush::Later);
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(
@@ -183,15 +249,15 @@ mod tests {
             "the first has waited for 20 ms"
         );
         assert_eq!(level(&conn), 2);
-        log.committed(Flush::Now);
+        commit(&conn, &mut log, Flush::Now);
         assert_eq!(log.prepare(&conn, Flush::Later).unwrap(), Flush::Later);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_result_is_flushed_20_ms_later() {
-        let (_directory, _conn, mut log) = database();
+        let (_directory, conn, mut log) = database();
         assert_eq!(log.patience(IDLE), IDLE);
-        log.committed(Flush::Later);
+        commit(&conn, &mut log, Flush::Later);
         tokio::time::advance(Duration::from_millis(5)).await;
         assert_eq!(log.patience(IDLE), Duration::from_millis(15));
         assert_eq!(log.patience(Duration::ZERO), Duration::ZERO);
@@ -206,9 +272,84 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flush_includes_what_waited() {
-        let (_directory, _conn, mut log) = database();
-        log.committed(Flush::Later);
-        log.committed(Flush::Now);
+        let (_directory, conn, mut log) = database();
+        commit(&conn, &mut log, Flush::Later);
+        commit(&conn, &mut log, Flush::Now);
         assert_eq!(log.patience(IDLE), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_without_a_change_flushes_nothing() {
+        let (_directory, conn, mut log) = database();
+        commit(&conn, &mut log, Flush::Later);
+        let flush = log.prepare(&conn, Flush::Now).unwrap();
+        conn.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
+        log.committed(&conn, flush);
+        assert_eq!(log.patience(IDLE), LATEST, "the result still waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_failed_flush_the_log_begins_anew_before_anything_is_written() {
+        let (directory, conn, mut log) = database();
+        let size = || {
+            let log = directory.path().join("flush.db-wal");
+            std::fs::metadata(log).unwrap().len()
+        };
+        commit(&conn, &mut log, Flush::Now);
+        log.failed();
+        commit(&conn, &mut log, Flush::Later);
+        let before = size();
+        commit(&conn, &mut log, Flush::Later);
+        assert!(size() > before, "nothing waited when that one failed");
+        log.failed();
+        let reader = Connection::open(directory.path().join("flush.db")).unwrap();
+        conn.busy_timeout(Duration::ZERO).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+        let refused = log.prepare(&conn, Flush::Now).unwrap_err();
+        assert!(refused.blames_environment(), "a reader is at it: {refused}");
+        reader.execute_batch("COMMIT").unwrap();
+        log.prepare(&conn, Flush::Now).unwrap();
+        assert_eq!(size(), 0);
+        assert_eq!(log.patience(IDLE), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_is_copied_when_it_is_long_and_twice_as_long_while_others_wait() {
+        let (_directory, conn, mut log) = database();
+        conn.execute_batch("PRAGMA wal_autocheckpoint = 0").unwrap();
+        let new = |conn: &Connection| length(conn).unwrap().new;
+        while new(&conn) < 10 {
+            commit(&conn, &mut log, Flush::Later);
+        }
+        log.keep_short(&conn, 11, false);
+        log.keep_short(&conn, 10, true);
+        assert_eq!(new(&conn), 10);
+        log.keep_short(&conn, 10, false);
+        assert_eq!(new(&conn), 0);
+        while new(&conn) < 20 {
+            commit(&conn, &mut log, Flush::Later);
+        }
+        log.keep_short(&conn, 10, true);
+        assert_eq!(new(&conn), 0);
+    }
+
+    /// A reader that begins while the log is copied keeps it from beginning anew; then the next commits must find it copied.
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_readers_kept_long_begins_anew_as_soon_as_they_let_it() {
+        let (directory, conn, mut log) = database();
+        conn.execute_batch("PRAGMA wal_autocheckpoint = 0").unwrap();
+        let reader = Connection::open(directory.path().join("flush.db")).unwrap();
+        let mut commits = |count: usize| {
+            for _ in 0..count {
+                commit(&conn, &mut log, Flush::Later);
+                log.keep_short(&conn, 10, false);
+            }
+            length(&conn).unwrap().all
+        };
+        commits(5);
+        reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+        assert!(commits(100) > 40, "the reader needs what it began with");
+        reader.execute_batch("COMMIT").unwrap();
+        assert!(commits(3) <= 3);
     }
 }

@@ -52,7 +52,8 @@ pub struct SqliteConfig {
     pub dir: PathBuf,
     /// Seals secrets.
     pub seal_key: SealKey,
-    /// Pages of 8 KiB in the log that start a checkpoint: fewer make shorter stalls, more make higher throughput.
+    /// Pages of 8 KiB in the log that start a checkpoint, twice as many while work waits: fewer make shorter stalls, more make
+    /// higher throughput.
     pub wal_autocheckpoint: u32,
     /// Connections for reading by people; the engine has two of its own.
     pub readers: usize,
@@ -390,7 +391,6 @@ mod tests {
         SqliteStore::open(reopened).unwrap().close().await;
     }
 
-    /// As after a commit whose writer died before it could tell anybody.
     #[tokio::test]
     async fn results_wait_for_no_flush_unless_somebody_who_was_promised_shares_their_commit() {
         let directory = tempfile::tempdir().unwrap();
@@ -429,6 +429,7 @@ mod tests {
         store.close().await;
     }
 
+    /// As after a commit whose writer died before it could tell anybody.
     #[tokio::test]
     async fn what_a_dying_writer_may_not_have_told_is_told_by_the_next() {
         let directory = tempfile::tempdir().unwrap();

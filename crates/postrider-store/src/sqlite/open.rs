@@ -12,6 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::SqliteConfig;
 use super::failure::Fault;
+use super::log::Log;
 use super::schema::{self, meta};
 use crate::seal::{SealKey, fill_random};
 
@@ -59,6 +60,18 @@ pub enum OpenError {
         /// Which file.
         path: PathBuf,
     },
+    /// There is a log without its database. A new database would begin with overwriting the log.
+    #[error(
+        "open {}: it is not there, but its log {} is, which may hold events",
+        path.display(),
+        log.display()
+    )]
+    LogWithoutDatabase {
+        /// The database that is missing.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
     /// Its secrets were sealed with another key.
     #[error("open {}: its secrets were sealed with another seal key", path.display())]
     WrongSealKey {
@@ -95,6 +108,7 @@ pub(super) fn open(config: &SqliteConfig) -> Result<Opened, OpenError> {
     let dir = &config.dir;
     let lock = lock(dir)?;
     let path = dir.join(DATABASE);
+    check_log(&path)?;
     make_private(&path).map_err(|source| OpenError::NotWritable {
         dir: dir.to_owned(),
         source,
@@ -123,6 +137,7 @@ pub(super) fn open(config: &SqliteConfig) -> Result<Opened, OpenError> {
 /// When it is not a database that this program can use.
 pub fn inspect(dir: &Path) -> Result<Option<i64>, OpenError> {
     let path = dir.join(DATABASE);
+    check_log(&path)?;
     if !path.exists() {
         return Ok(None);
     }
@@ -200,6 +215,19 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(not_writable(source)),
     }
+}
+
+/// Refuses a log without its database: SQLite takes it for a leftover and overwrites it.
+fn check_log(path: &Path) -> Result<(), OpenError> {
+    let log = Log::path(path);
+    let is_empty = |path: &Path| std::fs::metadata(path).map_or(true, |found| found.len() == 0);
+    if is_empty(path) && !is_empty(&log) {
+        return Err(OpenError::LogWithoutDatabase {
+            path: path.to_owned(),
+            log,
+        });
+    }
+    Ok(())
 }
 
 /// Makes the database's file for its owner only, unless it is there. SQLite gives the files beside it the same mode.

@@ -133,6 +133,8 @@ impl Writer {
 
     fn work(&self, conn: &Connection) -> Result<(), Fault> {
         let mut work = Work::new(conn, self.ids.clone(), self.config.seal_key.clone())?;
+        // A commit may be there whose flush an end of the process prevented: nobody is told that it is there before it is safe.
+        work.log.flush();
         self.queue.reopen();
         self.life.send_replace(Life::Works);
         let mut duties = Duties::new();
@@ -241,13 +243,18 @@ impl Writer {
         let failed = match applied {
             Ok(flush) => match statement(work.conn, "COMMIT") {
                 Ok(()) => {
-                    work.log.committed(flush);
+                    work.log.committed(work.conn, flush);
                     None
                 }
-                Err(fault) => Some(Failed {
-                    fault,
-                    in_commit: true,
-                }),
+                Err(fault) => {
+                    if fault.code() == Some(ErrorCode::SystemIoFailure) {
+                        work.log.failed();
+                    }
+                    Some(Failed {
+                        fault,
+                        in_commit: true,
+                    })
+                }
             },
             Err(fault) => Some(Failed {
                 fault,

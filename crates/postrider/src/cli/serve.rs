@@ -371,6 +371,10 @@ pub(super) fn advised(error: OpenError) -> anyhow::Error {
             error,
             "restore the key file of the data directory, or set secret_key to the key that was used",
         ),
+        OpenError::LogWithoutDatabase { .. } => with_advice(
+            error,
+            "put the database back, or move the log away to begin with an empty one",
+        ),
         OpenError::Full { .. } => with_advice(error, "free some space"),
         OpenError::Newer { .. } | OpenError::Failed { .. } => error.into(),
     }

@@ -151,7 +151,7 @@ pub const KEYS: &[Key] = &[
         "store.wal_autocheckpoint",
         Kind::Count(100, 1_000_000),
         "2000",
-        "Pages of 8 KiB in the log that start a checkpoint: fewer make shorter stalls, more make higher throughput.",
+        "Pages of 8 KiB in the log that start a checkpoint, twice as many while work waits: fewer make shorter stalls, more make higher throughput.",
     ),
     key(
         "store.readers",
@@ -199,13 +199,13 @@ pub const KEYS: &[Key] = &[
         "engine.max_in_flight",
         Kind::Count(1, 100_000),
         "1024",
-        "Requests under way at once, over all destinations. The last eighth is not for receivers whose last request took more than a second.",
+        "Requests under way at once, over all destinations. From 8 on, receivers whose last request took more than a second have at most seven eighths of them together.",
     ),
     key(
         "engine.max_unsettled",
         Kind::Count(1, 1_000_000),
         "4096",
-        "Results not committed yet; with `max_in_flight`, what a crash can repeat.",
+        "Results not committed yet; with `max_in_flight`, what a crash can repeat. A power failure repeats the last 20 ms, too.",
     ),
     key(
         "engine.max_queued",

@@ -31,7 +31,7 @@ const LINGER: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Deliveries whose results are on disk.
+/// Deliveries whose results are recorded.
 pub(super) type Settled = Vec<(DestinationKey, DeliveryKey)>;
 
 /// The store refuses everything from now on.

@@ -5,7 +5,7 @@ use std::path::Path;
 use postrider_store::Store as _;
 use postrider_store::record::{Changed, Created};
 use postrider_store::seal::SealKey;
-use postrider_store::sqlite::{OpenError, SqliteConfig, SqliteStore};
+use postrider_store::sqlite::{OpenError, SqliteConfig, SqliteStore, inspect};
 use rusqlite::Connection;
 
 use super::config;
@@ -159,4 +159,31 @@ async fn no_secret_is_readable_on_disk() {
         );
     }
     assert!(!format!("{store:?}").contains("canary"));
+}
+
+/// `postrider.db` was moved away and the process killed: its log holds what was not copied yet. A new database beside it would
+/// begin with overwriting it.
+#[tokio::test]
+async fn a_log_without_its_database_is_refused_untouched() {
+    let directory = tempfile::tempdir().unwrap();
+    SqliteStore::open(config(&directory)).unwrap().close().await;
+    let [path, log, away] =
+        ["postrider.db", "postrider.db-wal", "away"].map(|name| directory.path().join(name));
+    std::fs::rename(&path, &away).unwrap();
+    std::fs::write(&log, b"what was not copied yet").unwrap();
+    for _ in 0..2 {
+        let refused = refusal(config(&directory));
+        assert!(
+            matches!(refused, OpenError::LogWithoutDatabase { .. }),
+            "{refused:?}"
+        );
+        let looked_at = inspect(directory.path()).unwrap_err();
+        assert_eq!(looked_at.to_string(), refused.to_string());
+        assert_eq!(std::fs::read(&log).unwrap(), b"what was not copied yet");
+        // As some tools leave one behind.
+        std::fs::write(&path, b"").unwrap();
+    }
+    std::fs::remove_file(&log).unwrap();
+    std::fs::rename(&away, &path).unwrap();
+    SqliteStore::open(config(&directory)).unwrap().close().await;
 }

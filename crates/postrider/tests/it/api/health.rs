@@ -99,8 +99,8 @@ async fn a_removed_database_refuses_events_and_readyz_says_so_and_remembers() {
     let (path, aside) = (server.path().join("postrider.db"), server.path().join("aside"));
     std::fs::rename(&path, &aside).unwrap();
     server.post("/publish", &event).await.expect(503);
-    let cause = "failed to reach the database: the database file was removed or replaced; restore it, or restart on \
-                 what is there now";
+    let cause = "failed to reach the database: the database file was removed or replaced; put it back: the log beside it \
+                 belongs to it";
     assert_eq!(bare(&server, "/readyz").await.expect(503)["reason"], cause);
     std::fs::rename(&aside, &path).unwrap();
     server.advance(Duration::from_secs(10));

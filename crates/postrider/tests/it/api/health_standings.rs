@@ -244,7 +244,7 @@ async fn what_a_receiver_stops_says_until_when_it_waits() {
     let window = Row {
         window: 2,
         in_flight: 2,
-        explanation: "2 of 2 requests are out; the next one goes out when one of them is answered.",
+        explanation: "2 of 2 requests are out; the next one goes out when one of them ends.",
         ..Row::due("window_full", 3)
     };
     window.check().await;
@@ -306,7 +306,7 @@ async fn what_the_server_has_no_room_for_says_so() {
     let health = server.get(&format!("{PATH}/des_2/health")).await.expect(200);
     assert_eq!(
         health["explanation"],
-        "All 1 requests that this server may have out are out; the next one goes out when one of them is answered."
+        "The one request that this server may have out is out; the next one goes out when it ends and this destination has its turn."
     );
     assert_eq!(
         [

@@ -182,7 +182,7 @@ async fn twenty_hanging_destinations_do_not_hold_up_three_healthy_ones_and_say_w
         assert_eq!(health["status"], "window_full", "{health}");
         assert_eq!(
             health["explanation"],
-            "4 of 4 requests are out; the next one goes out when one of them is answered."
+            "4 of 4 requests are out; the next one goes out when one of them ends."
         );
         assert_eq!(health["pending"]["in_store"], 50);
         assert_eq!(receiver.count(), 4, "no answer, no fifth request");
