@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::lane::Lane;
 use super::queue::Payload;
 use super::view::Full;
 use super::{Dispatcher, DispatcherConfig};
@@ -46,6 +47,8 @@ pub(super) struct Slots {
     slow: usize,
     /// Lanes that wait until fewer requests are out to receivers like theirs, in turn.
     waiting: VecDeque<DestinationKey>,
+    /// Lanes that had their turn and have not been looked at since: each has a slot kept for it.
+    turns: usize,
 }
 
 impl Slots {
@@ -64,9 +67,20 @@ impl Slots {
         self.slow -= usize::from(before == Pace::Slow);
     }
 
-    /// After lanes were forgotten, none of which had a request out: so many are slow.
-    pub(super) fn recount(&mut self, slow: usize) {
-        self.slow = slow;
+    /// A lane was looked at. Whether it was its turn, which is over.
+    pub(super) fn end_turn(&mut self, has_turn: &mut bool) -> bool {
+        self.turns -= usize::from(*has_turn);
+        std::mem::take(has_turn)
+    }
+
+    /// After lanes were forgotten, none of which had a request out.
+    pub(super) fn recount<'l, P: 'l>(&mut self, lanes: impl Iterator<Item = &'l Lane<P>>) {
+        (self.slow, self.turns) = lanes.fold((0, 0), |(slow, turns), lane| {
+            (
+                slow + usize::from(lane.pace == Pace::Slow),
+                turns + usize::from(lane.has_turn),
+            )
+        });
     }
 
     fn scarcity(&self, all: usize) -> Scarcity {
@@ -77,6 +91,7 @@ impl Slots {
         Scarcity {
             doubts,
             is_used_up: reserved > 0 && out >= all - reserved,
+            is_spoken_for: reserved > 0 && out + self.turns >= all - reserved,
             has_queue: !self.waiting.is_empty(),
         }
     }
@@ -88,6 +103,8 @@ pub(super) struct Scarcity {
     /// So many are slow that those of which nothing is known count as slow, too.
     doubts: bool,
     is_used_up: bool,
+    /// The same with those whose turn it is.
+    is_spoken_for: bool,
     has_queue: bool,
 }
 
@@ -100,9 +117,14 @@ impl Scarcity {
         }
     }
 
-    /// Whether a lane has to wait; one whose turn it is waits only for the slot.
+    /// Whether a lane has to wait; one whose turn it is waits for no other.
     pub(super) fn stops(self, pace: Pace, has_turn: bool) -> bool {
-        self.concerns(pace) && (self.is_used_up || (self.has_queue && !has_turn))
+        let is_stopped = if has_turn {
+            self.is_used_up
+        } else {
+            self.is_spoken_for || self.has_queue
+        };
+        self.concerns(pace) && is_stopped
     }
 }
 
@@ -128,7 +150,7 @@ impl<P: Payload> Dispatcher<P> {
         if let Some(lane) = self.lanes.get_mut(&destination)
             && !std::mem::replace(&mut lane.awaits_slot, true)
         {
-            if std::mem::take(&mut lane.has_turn) {
+            if self.slots.end_turn(&mut lane.has_turn) {
                 self.slots.waiting.push_front(destination);
             } else {
                 self.slots.waiting.push_back(destination);
@@ -139,13 +161,13 @@ impl<P: Payload> Dispatcher<P> {
 
     /// The first lane that waits has its turn, if there is a slot for it.
     pub(super) fn offer_slot(&mut self) -> Option<DestinationKey> {
-        if self.scarcity().is_used_up {
+        if self.scarcity().is_spoken_for {
             return None;
         }
         let next = self.slots.waiting.pop_front()?;
         if let Some(lane) = self.lanes.get_mut(&next) {
             lane.awaits_slot = false;
-            lane.has_turn = true;
+            self.slots.turns += usize::from(!std::mem::replace(&mut lane.has_turn, true));
         }
         Some(next)
     }

@@ -27,7 +27,7 @@ pub use self::action::{Action, Finished, Load, Unread};
 pub use self::config::DispatcherConfig;
 pub use self::lane::DEFAULT_REPLAY_RATE;
 use self::lane::{Blocked, Lane, Rest};
-use self::limits::{Pace, Slots};
+use self::limits::Slots;
 pub use self::protection::{Learned, Protection, Terms};
 pub use self::queue::Payload;
 use self::queue::Waiting;
@@ -358,7 +358,7 @@ impl<P: Payload> Dispatcher<P> {
                 }
                 Some(blocked) => {
                     lane.note(blocked, now);
-                    lane.has_turn = false;
+                    self.slots.end_turn(&mut lane.has_turn);
                     self.sleep(destination, blocked, now);
                     self.offer(tenant, Some(destination), now);
                 }
@@ -371,7 +371,7 @@ impl<P: Payload> Dispatcher<P> {
     fn begin(&mut self, destination: DestinationKey, now: Timestamp) -> Option<Action<P>> {
         let lane = self.lanes.get_mut(&destination)?;
         let (tenant, was_out) = (lane.tenant, lane.in_flight);
-        lane.has_turn = false;
+        self.slots.end_turn(&mut lane.has_turn);
         let (waiting, waited_for) = lane.start(now)?;
         lane.listed = true;
         self.slots.changed(lane.pace, was_out, lane.in_flight);
@@ -411,9 +411,7 @@ impl<P: Payload> Dispatcher<P> {
         if now.since(self.swept_at) >= Duration::from_secs(60) {
             self.swept_at = now;
             self.lanes.retain(|_, lane| !lane.is_disposable(now, LANE_IDLE));
-            let lanes = self.lanes.values();
-            self.slots
-                .recount(lanes.filter(|lane| lane.pace == Pace::Slow).count());
+            self.slots.recount(self.lanes.values());
             self.tenants
                 .retain(&self.lanes.values().map(|lane| lane.tenant).collect());
         }

@@ -10,11 +10,11 @@
 //! does, after it has answered and when nothing waits.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::time::Instant;
 
 use super::failure::Fault;
@@ -71,11 +71,7 @@ impl Log {
     /// Before a transaction begins: has its commit do what `wanted` says, or flush because something has waited for too long.
     /// Answers which.
     pub(super) fn prepare(&mut self, conn: &Connection, wanted: Flush) -> Result<Flush, Fault> {
-        if self.is_torn {
-            begin_anew(conn)?;
-            self.is_torn = false;
-            self.waits_since = None;
-        }
+        self.mend(conn)?;
         self.changes = conn.total_changes();
         let flush = if self.is_due() { Flush::Now } else { wanted };
         if self.current != Some(flush) {
@@ -105,9 +101,19 @@ impl Log {
         }
     }
 
-    /// It was not, since its flush failed.
+    /// A flush of the log failed, of this commit or before its copy.
     pub(super) fn failed(&mut self) {
         self.is_torn |= self.waits_since.is_some();
+    }
+
+    /// After a failed flush: the log begins anew. Does nothing otherwise.
+    pub(super) fn mend(&mut self, conn: &Connection) -> Result<(), Fault> {
+        if self.is_torn {
+            begin_anew(conn)?;
+            self.is_torn = false;
+            self.waits_since = None;
+        }
+        Ok(())
     }
 
     /// How long the queue may stay empty before something is due.
@@ -135,7 +141,7 @@ impl Log {
                 }
             }
             // It was copied whole, and the connection that did so has ended.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!(%error, "the store's log could not be opened for a flush; trying again");
                 self.waits_since = Some(Instant::now());
@@ -156,6 +162,12 @@ impl Log {
             }
             Ok(())
         });
+        if copied
+            .as_ref()
+            .is_err_and(|fault| fault.code() == Some(ErrorCode::SystemIoFailure))
+        {
+            self.failed();
+        }
         let stays = copied.is_err();
         if let Err(fault) = copied
             && !self.stays
@@ -184,7 +196,8 @@ fn length(conn: &Connection) -> Result<Length, Fault> {
     })?)
 }
 
-/// Copies all of the log, from memory where the disk has lost it, and empties it. Waits for readers.
+/// Copies all of the log, as the system has it (most file systems keep pages in memory whose flush failed), and empties it. Waits
+/// for readers.
 fn begin_anew(conn: &Connection) -> Result<(), Fault> {
     let is_busy: bool = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
     if is_busy {

@@ -133,8 +133,10 @@ impl Writer {
 
     fn work(&self, conn: &Connection) -> Result<(), Fault> {
         let mut work = Work::new(conn, self.ids.clone(), self.config.seal_key.clone())?;
-        // A commit may be there whose flush an end of the process prevented: nobody is told that it is there before it is safe.
+        // A commit may be there whose flush failed, or did not come before the process ended: nobody is told that it is there before
+        // it is safe.
         work.log.flush();
+        work.log.keep_short(conn, 1, false);
         self.queue.reopen();
         self.life.send_replace(Life::Works);
         let mut duties = Duties::new();
@@ -162,7 +164,7 @@ impl Writer {
             if operations.is_empty() && (closed || patience < idle) {
                 work.log.flush();
                 if closed {
-                    return Ok(());
+                    return work.log.mend(conn);
                 }
                 continue;
             }
@@ -173,6 +175,9 @@ impl Writer {
                 continue;
             }
             if operations.is_empty() {
+                if let Err(fault) = work.log.mend(conn) {
+                    tracing::error!(error = %fault, "the store's log cannot begin anew; trying again");
+                }
                 duties.when_idle(&mut work, self);
                 self.keep_log_short(&mut work);
                 continue;
