@@ -279,7 +279,13 @@ async fn a_delivery_is_never_in_two_replays() {
     let mut succeeded = 0;
     for id in &ids {
         let progress = until_done(&world, id, 120 * SECOND).await.replay.progress;
-        assert_eq!(progress.succeeded + progress.skipped, 400, "{progress:?}");
+        assert_eq!(
+            progress.succeeded + progress.skipped,
+            progress.total,
+            "{progress:?}"
+        );
+        // What another has delivered by the time that this one comes to it is no dead letter any more.
+        assert!((200..=400).contains(&progress.total), "{progress:?}");
         succeeded += progress.succeeded;
     }
     assert_eq!(succeeded, 400);
