@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::lane::Lane;
+use super::lane::{Blocked, Lane};
 use super::queue::Payload;
 use super::view::Full;
 use super::{Dispatcher, DispatcherConfig};
@@ -157,6 +157,25 @@ impl<P: Payload> Dispatcher<P> {
             }
         }
         self.offer(tenant, Some(destination), now);
+    }
+
+    /// A lane was looked at and cannot start, so its turn is over. One of each tenant that only waits for its tenant's limit as well
+    /// keeps its slot until then: the two would hardly ever come together otherwise.
+    pub(super) fn leave_turn(&mut self, tenant: TenantKey, destination: DestinationKey, blocked: Blocked) {
+        let keeps = matches!(blocked, Blocked::Tenant(_)) && self.keeps_turn(tenant, destination);
+        if let Some(lane) = self.lanes.get_mut(&destination).filter(|_| !keeps) {
+            self.slots.end_turn(&mut lane.has_turn);
+        }
+    }
+
+    fn keeps_turn(&mut self, tenant: TenantKey, destination: DestinationKey) -> bool {
+        let has_turn = |key| self.lanes.get(&key).is_some_and(|lane| lane.has_turn);
+        let other = self.tenants.keeper(tenant).filter(|key| *key != destination);
+        if !has_turn(destination) || other.is_some_and(has_turn) {
+            return false;
+        }
+        self.tenants.keep(tenant, destination);
+        true
     }
 
     /// The first lane that waits has its turn, if there is a slot for it.

@@ -490,3 +490,67 @@ fn whoever_waits_for_a_slot_gets_one_although_those_before_it_cannot_use_theirs(
     let next: Vec<_> = next.iter().map(|delivery| delivery.key.0).collect();
     assert_eq!(next, [last]);
 }
+
+/// A tenant with a limit of 10 a second has a busy prompt receiver and a slow one, and twenty slow ones of another hold all slots that
+/// slow ones may have, in turn. Each of them has a slot about every 3 s; so has the limited one.
+#[test]
+fn a_tenants_limit_and_the_queue_for_slots_do_not_starve_a_lane_together() {
+    let (mut dispatcher, mut now) = (with_16_slots(), START);
+    let (prompt, slow) = (500, 600);
+    for destination in [prompt, slow] {
+        let terms = Terms {
+            tenant: TenantKey(2),
+            share: Share {
+                weight: 1,
+                rate_limit: std::num::NonZeroU32::new(10),
+            },
+            ..Terms::default()
+        };
+        dispatcher.agree(DestinationKey(destination), terms, now);
+    }
+    let of = |key: i64, destination: i64| PendingDelivery {
+        tenant: TenantKey(if destination < 500 { 1 } else { 2 }),
+        ..pending(key, destination, START)
+    };
+    let mut key = 0;
+    let destinations: Vec<_> = (0..20).chain([prompt, slow]).collect();
+    for destination in destinations.iter().flat_map(|key| [*key; 3]) {
+        key += 1;
+        dispatcher.accepted(of(key, destination), None, now);
+    }
+    let mut out: BTreeSet<(Timestamp, i64, i64)> = BTreeSet::new();
+    let mut deliveries = HashMap::new();
+    let mut made = HashMap::<i64, u32>::new();
+    while now < START.plus(Duration::from_secs(120)) {
+        while let Some(delivery) = started(dispatcher.next_action(now)) {
+            let destination = delivery.destination.0;
+            let takes = if destination == prompt { 5 } else { 2_000 };
+            *made.entry(destination).or_default() += 1;
+            deliveries.insert(delivery.key.0, delivery);
+            out.insert((
+                now.plus(Duration::from_millis(takes)),
+                delivery.key.0,
+                destination,
+            ));
+            // There is always more.
+            key += 1;
+            dispatcher.accepted(of(key, destination), None, now);
+        }
+        let answer = out.first().map(|(at, ..)| *at);
+        let timer = dispatcher.poll_timeout().map(|(at, _)| at);
+        now = answer.into_iter().chain(timer).min().unwrap().max(now);
+        while let Some((at, key, destination)) = out.first().copied().filter(|(at, ..)| *at <= now) {
+            out.remove(&(at, key, destination));
+            let delivery = deliveries.remove(&key).unwrap();
+            let latency = Duration::from_millis(if destination == prompt { 5 } else { 2_000 });
+            let finished = Finished {
+                latency,
+                ..answered(delivery, 200)
+            };
+            dispatcher.finished(finished, now);
+            dispatcher.settled([(delivery.destination, delivery.key)], now);
+        }
+    }
+    assert!(made[&slow] >= 20, "{made:?}");
+    assert!(made[&prompt] >= 1_000, "{made:?}");
+}

@@ -358,7 +358,7 @@ impl<P: Payload> Dispatcher<P> {
                 }
                 Some(blocked) => {
                     lane.note(blocked, now);
-                    self.slots.end_turn(&mut lane.has_turn);
+                    self.leave_turn(tenant, destination, blocked);
                     self.sleep(destination, blocked, now);
                     self.offer(tenant, Some(destination), now);
                 }

@@ -104,6 +104,8 @@ struct Tenant {
     waiting: VecDeque<DestinationKey>,
     /// The lane that may take the next request.
     offered: Option<DestinationKey>,
+    /// The lane that has a slot kept while it waits for the limit.
+    keeper: Option<DestinationKey>,
     wake_at: Option<Timestamp>,
 }
 
@@ -130,6 +132,7 @@ impl Tenants {
             limit: None,
             waiting: VecDeque::new(),
             offered: None,
+            keeper: None,
             wake_at: None,
         });
         known.share = share;
@@ -163,6 +166,18 @@ impl Tenants {
     pub(super) fn wait(&mut self, tenant: TenantKey, lane: DestinationKey) {
         if let Some(known) = self.known.get_mut(&tenant) {
             known.waiting.push_back(lane);
+        }
+    }
+
+    /// Which of its lanes had a slot kept last.
+    pub(super) fn keeper(&self, tenant: TenantKey) -> Option<DestinationKey> {
+        self.known.get(&tenant)?.keeper
+    }
+
+    /// A lane has a slot kept.
+    pub(super) fn keep(&mut self, tenant: TenantKey, lane: DestinationKey) {
+        if let Some(known) = self.known.get_mut(&tenant) {
+            known.keeper = Some(lane);
         }
     }
 
